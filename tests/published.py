@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from atfnd.diagnose.gain import Around, not_measured, summarised
+from atfnd.diagnose.gain import Around, Parts, not_measured, summarised
+from atfnd.diagnose.pairs import Counted, paired
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.measurement.compare import compare
@@ -32,6 +33,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowState,
+    ForwardedCount,
     Gain,
     GuardState,
     InterfaceRule,
@@ -45,6 +47,7 @@ from atfnd.model import (
     NicGuard,
     NicReads,
     NicView,
+    Pairs,
     Placement,
     Planned,
     Policy,
@@ -102,6 +105,11 @@ class Published:
         self.unseen: str | None = None  # why nothing can be surveyed
         self.cpus = topology()
         read = SurveyedReads("lab:lab", 4121, 4120, "iperf3", 3, 3, False, 600, 60, 0, None, 1)
+        self.forwarded: tuple[ForwardedCount, ...] = (
+            ForwardedCount(1, 2, 3, 1, 3, 3_000, 1_500_000),
+            ForwardedCount(1, 2, 3, 0, 0, 6_000, 3_000_000),
+            ForwardedCount(1, 3, 7, 0, 2, 1_000, 64_000),
+        )
         self.surveyed = Survey(
             (
                 read,
@@ -304,6 +312,13 @@ class Published:
         if not views:
             raise OperatorError(f"no interface {nic!r} here", "there are: lo")
         return views, [each for each in self.findings if nic in (None, each.nic)]
+
+    async def pairs(self, nic: str | None, seconds: float) -> Pairs:
+        if self.unseen is not None:
+            return Pairs(0.0, self.unseen, 0, ())
+        counted = Counted(seconds, 9, self.forwarded)
+        names = {(1, 2): "lab:lab", (1, 3): "eth1"}
+        return paired(counted, names, {(1, 3, 1): 3, (1, 3, 0): 2}, Parts(self.cpus), nic)
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:
         if self.unseen is not None:

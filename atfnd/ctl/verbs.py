@@ -21,6 +21,7 @@ from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics,
 from atfnd.ctl.events import Selected, event_lines, folded
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.help import Program
+from atfnd.ctl.pairs import say_pairs
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
 
@@ -210,6 +211,26 @@ def gain(
         print(f"looking for {seconds} s ...", file=sys.stderr)
     answer = Client(socket).look("/v1/gain", nic=nic, seconds=seconds)
     output.say_json(answer) if as_json else say_gain(answer)
+
+
+@app.verb(SEE)
+def pairs(
+    nic: Annotated[
+        str | None, typer.Argument(metavar="NIC", help="In or out there. Default: all.")
+    ] = None,
+    total: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long to count: `10s`, `1m` at most.")
+    ] = "2s",
+    socket: Socket = SOCKET,
+    as_json: Json = False,
+) -> None:
+    """Forwarded packets: from which interface to which TX queue, on which CPU, and how far that is
+    from the CPU of the TX queue. Only counts, for some seconds."""
+    seconds = seconds_of(total)
+    if sys.stderr.isatty():
+        print(f"counting for {seconds} s ...", file=sys.stderr)
+    answer = Client(socket).look("/v1/pairs", nic=nic, seconds=seconds)
+    output.say_json(answer) if as_json else say_pairs(answer)
 
 
 @app.verb(SEE)

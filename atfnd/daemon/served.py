@@ -7,6 +7,7 @@ from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.measuring import Measuring
 from atfnd.daemon.operator import OperatorCommands
+from atfnd.daemon.pairing import Pairing
 from atfnd.daemon.reload import PolicyReload
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.sockets import SocketReader
@@ -31,6 +32,7 @@ class Served:
         births: BirthReader,
         matching: Matching,
         surveying: Surveying,
+        pairing: Pairing,
         in_force: InForce,
         measuring: Measuring,
     ) -> None:
@@ -45,7 +47,7 @@ class Served:
         self.arm, self.disarm = operator.arm, operator.disarm
         self.pause, self.resume, self.restore = operator.pause, operator.resume, operator.restore
         self.reload, self.recording = reload.reload, reports.recording
-        self.measure = measuring.measure
+        self.measure, self.pairs = measuring.measure, pairing.pairs
 
     @property
     def audited_ns(self) -> int:

@@ -30,6 +30,7 @@ from atfnd.daemon.measuring import Measuring
 from atfnd.daemon.nic_records import NicRecords
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
+from atfnd.daemon.pairing import Pairing
 from atfnd.daemon.recording import Recorder
 from atfnd.daemon.reload import PolicyReload, Step
 from atfnd.daemon.reporter import Reporter
@@ -149,6 +150,7 @@ class Supervisor:
         operator.end_measurement = self._ordered
         reporter.guard = guarding.shown
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
+        self._pairing = Pairing(sessions, cpus)
         self.source = Served(
             reporter,
             operator,
@@ -158,6 +160,7 @@ class Supervisor:
             births,
             matching,
             self._surveying,
+            self._pairing,
             in_force,
             measuring,
         )
@@ -209,6 +212,7 @@ class Supervisor:
                 task.cancel()
             self._sockets.close()
             self._surveying.close()
+            self._pairing.close()
             loop.remove_reader(self._observer.fileno())
             self._births.close()
             loop.remove_reader(self._nics.interfaces.links.fileno())

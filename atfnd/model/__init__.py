@@ -21,6 +21,7 @@ from atfnd.model.gain import *
 from atfnd.model.guard import *
 from atfnd.model.measured import *
 from atfnd.model.nic import *
+from atfnd.model.pairs import *
 from atfnd.model.placement import *
 from atfnd.model.policy import *
 from atfnd.model.reads import *

@@ -21,6 +21,7 @@ from atfnd.model import (
     MeasuringStep,
     NapiTime,
     NicView,
+    Pairs,
     Planned,
     Policy,
     Restored,
@@ -130,6 +131,10 @@ class Source(Protocol):
         """What hinders steering on this NIC, or on every watched NIC and on the machine; and the
         NICs looked at. Each is opened, only read, and closed, watched or not. OperatorError: no
         such interface; OSError: the kernel refused."""
+
+    async def pairs(self, nic: str | None, seconds: float) -> Pairs:
+        """What is forwarded, to or from this NIC or all: counted for so many seconds, or by the
+        count that is under way."""
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:
         """What arming this NIC, or any, would gain: by a look of so many seconds at what is read,

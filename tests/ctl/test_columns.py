@@ -106,6 +106,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
 
 
 VERBS = ["flows", "queues", "nics", "filters", "topology", "policy", "policy --flows", "gain"]
+VERBS += ["pairs"]
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

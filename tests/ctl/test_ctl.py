@@ -104,6 +104,28 @@ def test_gain(daemon: Serving) -> None:
     assert [thread["tid"] for thread in answer["threads"]] == [7, 4121]
 
 
+def test_pairs(daemon: Serving) -> None:
+    out = [" ".join(line.split()) for line in lines(daemon, "pairs", "--for", "2s")]
+    assert out == [
+        "IN OUT TXQ PPS BYTES/S CPU TX-CPU DISTANCE",
+        "lab:lab eth1 0 3000 1.4M 0 2 LLC",
+        "lab:lab eth1 1 1500 732.4K 3 3 same CPU",
+        "eth1 interface 7 0 500 31.2K 2 - -",
+        "30% of the packets are received and sent on one CPU, of 10% it is not known",
+        "9 packets are not in this: no room",
+    ]
+    answer = json.loads("\n".join(lines(daemon, "pairs", "lab:lab", "--json")))
+    assert [(row["egress"], row["cpu"]) for row in answer["pairs"]] == [("eth1", 0), ("eth1", 3)]
+
+
+def test_pairs_where_nothing_is_forwarded(daemon: Serving) -> None:
+    daemon.do(lambda: setattr(daemon.source, "forwarded", ()))
+    done = atfnctl(daemon, "pairs")
+    assert (done.returncode, done.stderr) == (0, "no packet was forwarded in 2.0 s\n")
+    daemon.do(lambda: setattr(daemon.source, "unseen", "the kernel refuses the program"))
+    assert lines(daemon, "pairs") == ["not counted: the kernel refuses the program"]
+
+
 def test_gain_says_what_is_not_known(daemon: Serving) -> None:
     def nothing_is_said() -> None:
         daemon.source.surveyed = Survey((), 0)

@@ -79,6 +79,8 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["doctor", "nope"],
         ["doctor", "lab:lab", "eth1"],
         ["gain", "nope"],
+        ["pairs", "nope"],
+        ["pairs", "--for", "61"],
         ["gain", "--for", "0"],
         ["gain", "--for", "61"],
         ["gain", "--for", "2m"],
@@ -112,7 +114,7 @@ def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
     [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
      ["queues"], ["nics"], ["filters"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
      ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"],
-     ["gain"]],
+     ["gain"], ["pairs"]],
 )  # fmt: skip
 def test_3_daemon_unreachable(tmp_path: Path, words: list[str]) -> None:
     done = atfnctl(tmp_path / "none.sock", *words)

@@ -127,6 +127,7 @@ class Reader:
             (r"(?<= ):(40112|443)\b", f":{remote}"),
             (r":5201 <- 10\.8\.0\.1:PORT", f":{local} <- 10.8.0.1:{remote}"),
             (r"^atfnctl gain.*", r"\g<0> --for 1s"),
+            (r"^atfnctl pairs.*", r"\g<0> --for 1s"),
             (r"^atfnctl record.*", r"\g<0> --seconds 1"),
             (r"iperf3 -c", "iperf3 -t 1 -c"),
             (r"^curl", "curl --fail --silent --show-error"),

@@ -34,7 +34,7 @@ from tests.published import Serving, serving, three_flows
 SEED = 20261122
 LIMIT_S = 50.0  # of all operations
 EXAMPLES = 30  # of an operation, valid and not
-ENDLESS = {"/v1/events/stream", "/v1/gain", "/v1/record"}
+ENDLESS = {"/v1/events/stream", "/v1/gain", "/v1/pairs", "/v1/record"}
 REPEATABLE = settings(
     deadline=None, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),

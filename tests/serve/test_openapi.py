@@ -80,6 +80,8 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/doctor", ""),
         ("/v1/gain", "seconds=1"),
         ("/v1/gain", "nic=eth1"),
+        ("/v1/pairs", "seconds=1"),
+        ("/v1/pairs", "nic=eth1"),
         ("/v1/policy", ""),
         ("/v1/plan", ""),
         ("/v1/record", "max=2"),
@@ -110,6 +112,8 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/gain", "seconds=0", 400),
         ("GET", "/v1/gain", "seconds=61", 400),
         ("GET", "/v1/gain", "nic=nope", 404),
+        ("GET", "/v1/pairs", "seconds=61", 400),
+        ("GET", "/v1/pairs", "nic=nope", 404),
         ("POST", "/v1/reload", "", 200),
         ("POST", "/v1/nics/{nic}/arm", "", 200),
         ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=2&settle=1", 200),
@@ -137,6 +141,7 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
             "/v1/rules": f"nic={quote(name)}",
             "/v1/record": "seconds=1&max=3",
             "/v1/gain": "seconds=1",
+            "/v1/pairs": "seconds=1",
             "/v1/nics/{nic}/measure": "seconds=8&slot=1&settle=0",
         }
         asked = set()

@@ -52,13 +52,15 @@ const void *classifier_program(size_t *size);
 const void *transit_program(size_t *size);
 const void *birth_program(size_t *size);
 const void *busy_program(size_t *size);
+const void *pairs_program(size_t *size);
 
 static PyObject *layout(PyObject *self, PyObject *args)
 {
 	static const struct ext_program programs[] = {
 		{ "observer", observer_program }, { "classifier", classifier_program },
 		{ "transit", transit_program },	  { "birth", birth_program },
-		{ "busy", busy_program },	  { NULL, NULL },
+		{ "busy", busy_program },	  { "pairs", pairs_program },
+		{ NULL, NULL },
 	};
 
 	(void)self;
@@ -74,14 +76,15 @@ static PyMethodDef module_methods[] = {
 };
 
 extern PyMethodDef map_methods[], classifier_methods[], sockdiag_methods[];
-extern PyType_Spec observer_type, transit_type, birth_type, busy_type, sockdiag_type, listener_type;
+extern PyType_Spec observer_type, transit_type, birth_type, busy_type, pairs_type, sockdiag_type;
+extern PyType_Spec listener_type;
 
 static int module_exec(PyObject *module)
 {
 	PyMethodDef *const functions[] = { module_methods, map_methods, classifier_methods,
 					   sockdiag_methods, NULL };
 	PyType_Spec *const types[] = { &observer_type, &transit_type,  &birth_type, &busy_type,
-				       &sockdiag_type, &listener_type, NULL };
+				       &pairs_type,    &sockdiag_type, &listener_type, NULL };
 
 	libbpf_set_print(keep_message);
 	return ext_add(module, functions, types);

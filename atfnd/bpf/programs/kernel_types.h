@@ -135,6 +135,9 @@ struct kthread {
 
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
+	int skb_iif;
+	__u16 queue_mapping;
 	unsigned char *head;
 	unsigned char *data;
 	unsigned int end;

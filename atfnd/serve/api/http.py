@@ -28,6 +28,7 @@ from atfnd.serve.api.flows import Flows
 from atfnd.serve.api.gain import GainRoutes
 from atfnd.serve.api.measuring import MeasuringRoutes
 from atfnd.serve.api.pace import UserPace
+from atfnd.serve.api.pairs import PairRoutes
 from atfnd.serve.api.requests import (
     BODY_BYTES,
     Handler,
@@ -101,7 +102,9 @@ def application(source: Source) -> web.Application:
         middlewares=[answer_errors, _only_root_changes, read_body, _to_the_end, answer_errors],
         client_max_size=BODY_BYTES,
     )
-    for resources in (Api, Flows, GainRoutes, Events, Decisions, MeasuringRoutes, Metrics):
+    for resources in (
+        Api, Flows, GainRoutes, PairRoutes, Events, Decisions, MeasuringRoutes, Metrics,
+    ):  # fmt: skip
         app.add_routes(resources(source).routes())
     return app
 

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Which packets are forwarded, from which interface to which TX queue, and on which CPU?
+ *
+ * Tracepoint net:net_dev_start_xmit (xmit_one(), net/core/dev.c) fires where a packet is given to a
+ * driver, on the CPU that has received, routed and queued it: nothing between NAPI and there leaves
+ * the CPU, but RPS, cpumap and the cells of tunnels. A forwarded packet has no socket, and skb_iif
+ * still names the interface that it came in by (__netif_receive_skb_core()); the stack does not set
+ * that of what it sends itself. Where devices stand upon each other, each of them gives the packet to
+ * a driver once.
+ */
+#include "kernel_types.h"
+#include "pairs.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* BPF_PROG declares a context argument even where only the typed ones are used. */
+#pragma clang diagnostic ignored "-Wunused-parameter"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PAIRS);
+	__type(key, struct pair_key);
+	__type(value, struct pair_count);
+} pairs SEC(".maps");
+
+__u64 missed = 0; /* packets that found no room in the map */
+
+/* Put the layouts into this object's BTF, where user space reads them. */
+const struct pair_key *pair_key_layout __attribute__((unused));
+const struct pair_count *pair_count_layout __attribute__((unused));
+
+/* A softirq may interrupt a sender on its CPU: both count by atomic adds. */
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(on_xmit, struct sk_buff *skb, struct net_device *dev)
+{
+	struct pair_count fresh = {}, *count;
+	struct skb_shared_info *shared;
+	struct pair_key key = {};
+	__u32 packets;
+
+	if (skb->sk || !skb->skb_iif)
+		return 0;
+	key.netns = dev->nd_net.net->ns.inum;
+	key.ingress_ifindex = skb->skb_iif;
+	key.egress_ifindex = dev->ifindex;
+	key.tx_queue = skb->queue_mapping;
+	key.cpu = bpf_get_smp_processor_id();
+	shared = (void *)(skb->head + skb->end);
+	packets = BPF_CORE_READ(shared, gso_segs) ?: 1;
+	count = bpf_map_lookup_elem(&pairs, &key);
+	if (!count) {
+		bpf_map_update_elem(&pairs, &key, &fresh, BPF_NOEXIST);
+		count = bpf_map_lookup_elem(&pairs, &key);
+	}
+	if (!count) {
+		__sync_fetch_and_add(&missed, packets);
+		return 0;
+	}
+	__sync_fetch_and_add(&count->packets, packets);
+	__sync_fetch_and_add(&count->bytes, skb->len);
+	return 0;
+}
+
+char _license[] SEC("license") = "GPL";

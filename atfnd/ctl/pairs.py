@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The answer of `atfnctl pairs`: a table of what is forwarded, then sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from atfnd.ctl.client import Row
+from atfnd.ctl.empty import explained
+from atfnd.ctl.output import say, show, text
+from atfnd.ctl.tables import plain, size
+
+__all__ = ["say_pairs"]
+
+_WORDS = {"cpu": "same CPU", "core": "same core", "llc": "LLC", "node": "node", "machine": "far"}
+
+
+def say_pairs(answer: Row) -> None:
+    """One row for each ingress, TX queue and CPU, and how much of it stays on one CPU."""
+    if answer["why_not"] is not None:
+        say(f"not counted: {text(answer['why_not'])}")
+        return
+    columns = ("IN", "OUT", ">TXQ", ">PPS", ">BYTES/S", ">CPU", ">TX-CPU", "DISTANCE")
+    fields = "ingress egress tx_queue pps bytes cpu tx_cpu distance"
+    rows = [_shown(row) for row in answer["pairs"]]
+    grid = plain("pairs", columns, fields, rows)
+    show(explained(grid, lambda: f"no packet was forwarded in {answer['seconds']:.1f} s"))
+    shares = Counter[str]()
+    for row in answer["pairs"]:
+        shares[row["distance"] or "unknown"] += row["packets_pps"]
+    if total := shares.total():
+        local, unknown = shares["cpu"] / total, shares["unknown"] / total
+        more = f", of {unknown:.0%} it is not known" if unknown else ""
+        say(f"{local:.0%} of the packets are received and sent on one CPU{more}")
+    if answer["missed_packets"]:
+        say(f"{answer['missed_packets']} packets are not in this: no room")
+
+
+def _shown(row: Row) -> Row:
+    return row | {
+        "pps": f"{row['packets_pps']:.0f}",
+        "bytes": size(row["bytes_per_s"]),
+        "distance": _WORDS.get(row["distance"] or ""),
+    }

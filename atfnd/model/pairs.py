@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What is forwarded: from which interface to which TX queue, and on which CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from atfnd.model.topology import Distance
+
+__all__ = ["ForwardedCount", "Pair", "Pairs"]
+
+
+class ForwardedCount(NamedTuple):
+    """Packets that one CPU has forwarded from one interface to one TX queue of another."""
+
+    netns: int  # inode number of the namespace of both interfaces
+    ingress_ifindex: int
+    egress_ifindex: int
+    tx_queue: int
+    cpu: int  # that forwarded them
+    packets: int  # as they leave: a segment of GSO is one
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The packets of one `ForwardedCount` in each second."""
+
+    ingress: str
+    egress: str
+    tx_queue: int
+    cpu: int
+    tx_cpu: int | None  # takes back what was sent; None: not known
+    distance: Distance | None  # of the two CPUs
+    packets_pps: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What was forwarded in some seconds."""
+
+    seconds: float
+    why_not: str | None  # why nothing was counted; None: it was
+    missed: int  # packets that found no room
+    pairs: tuple[Pair, ...]  # most packets first

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which packets are forwarded, from which interface to which TX queue
+(atfnd/bpf/programs/pairs.bpf.c).
+
+Every packet that the machine sends takes longer while it counts, so it counts only while somebody
+waits for the result. OSError: the kernel refuses the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from atfnd.bpf import _bpf
+from atfnd.bpf.layout import layout
+from atfnd.kernel.netlink.rtnl import links
+from atfnd.kernel.system.netns import identity
+from atfnd.model import ForwardedCount
+
+__all__ = ["ForwardedPackets", "interface_names", "namespace"]
+
+
+def namespace(netns: str | None) -> int:
+    """The inode number of the namespace at this path (None: our own), which BPF programs see.
+    FileNotFoundError: there is none."""
+    return identity(netns)[1]
+
+
+def interface_names(namespaces: Iterable[str | None]) -> dict[tuple[int, int], str]:
+    """Of every interface in these namespaces, by inode number and ifindex. Lists them by rtnetlink;
+    a namespace that is gone has none."""
+    found: dict[tuple[int, int], str] = {}
+    for netns in namespaces:
+        try:
+            inode, every = namespace(netns), links(netns)
+        except FileNotFoundError:
+            continue
+        found |= {(inode, ifindex): link.name for ifindex, link in every.items()}
+    return found
+
+
+class ForwardedPackets:
+    """Counts what every namespace forwards, until `close`."""
+
+    def __init__(self) -> None:
+        self._counter = _bpf.Pairs()
+        self._map = self._counter.map()
+        self._key, self._count = layout("pairs", "pair_key"), layout("pairs", "pair_count")
+
+    def read(self) -> list[ForwardedCount]:
+        """Since the beginning, one for each ingress, TX queue and CPU."""
+        return [
+            ForwardedCount(*self._key.codec.unpack(key), *self._count.codec.unpack(count))
+            for key, count in dict(_bpf.map_items(self._map)).items()
+        ]
+
+    def missed(self) -> int:
+        """Packets that found no room among 4096 of those."""
+        return self._counter.missed()
+
+    def close(self) -> None:
+        """Detach; nothing is left in the kernel."""
+        self._counter.close()

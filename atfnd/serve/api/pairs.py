@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`GET /v1/pairs`: what is forwarded, from which interface to which TX queue, and on which CPUs."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from atfnd.model import Pair, Pairs
+from atfnd.serve import Source
+from atfnd.serve.api.answers import JSON, number, query_of, row_list_in, streaming
+from atfnd.serve.api.interfaces import known
+from atfnd.serve.api.views import View
+
+__all__ = ["PairRoutes"]
+
+SECONDS = 2
+
+
+class PairRoutes:
+    """Handler over one source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/v1/pairs", self.pairs, allow_head=False)]
+
+    async def pairs(self, request: web.Request) -> web.StreamResponse:
+        """The answer begins at once, and goes on when the time is over."""
+        query = query_of(request, "nic", "seconds")
+        seconds = number(query, "seconds", SECONDS, 1, 60)
+        nic = known(self._source, query["nic"]) if "nic" in query else None
+        response = await streaming(request, JSON)
+        found = await self._source.pairs(nic, seconds)
+        rows = map(_pair_view, found.pairs)
+        return await row_list_in(request, response, "pairs", rows, lambda: _view(found))
+
+
+def _view(found: Pairs) -> View:
+    """All but the pairs."""
+    return {
+        "seconds": round(found.seconds, 3),
+        "why_not": found.why_not,
+        "missed_packets": found.missed,
+    }
+
+
+def _pair_view(each: Pair) -> View:
+    return {
+        "ingress": each.ingress,
+        "egress": each.egress,
+        "tx_queue": each.tx_queue,
+        "cpu": each.cpu,
+        "tx_cpu": each.tx_cpu,
+        "distance": None if each.distance is None else each.distance.value,
+        "packets_pps": round(each.packets_pps, 1),
+        "bytes_per_s": round(each.bytes_per_s),
+    }
