@@ -2291,6 +2291,7 @@ MUTATIONS = [
         "move/choose.py", "move_choose",
         ("        if ring.thread or ring.defers is False:\n", "        if ring.defers is False:\n"),
         ("        if ring.thread or ring.defers is False:\n", "        if ring.thread or not ring.defers:\n"),
-        (" or _why_stays(wanted, port)\n", "\n"),
+        ("(why_not := _why_stays(wanted, port)):", "(why_not := None):"),
+        ("    if follows and why_gone", "    if wanted.mode is not Mode.IMMEDIATE and follows and why_gone"),
     ),
 ]  # fmt: skip

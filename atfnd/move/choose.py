@@ -48,12 +48,16 @@ def choose(
         return Choice(Mechanism.NONE, "its socket is gone")
     if not _changes_ring(wanted, port):
         return Choice(Mechanism.NONE, "its packets keep their queue")
+    follows = wanted.action.kind is ActionKind.QUEUE_CPU
+    why_gone = _why_gone(wanted, port)
+    if follows and why_gone is None and (why_not := _why_stays(wanted, port)):
+        return Choice(None, f"follow: {why_not}")
     if wanted.mode is Mode.IMMEDIATE:
         return Choice(Mechanism.NONE, "the mode is immediate")
-    if why_not := _why_gone(wanted, port):
-        return Choice(None, why_not)
-    if wanted.action.kind is ActionKind.QUEUE_CPU:
-        why_not = _why_not_inline(port) or _why_handed_on(wanted, port) or _why_stays(wanted, port)
+    if why_gone:
+        return Choice(None, why_gone)
+    if follows:
+        why_not = _why_not_inline(port) or _why_handed_on(wanted, port)
         if why_not is None:
             return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
         return Choice(None, f"follow: {why_not}")

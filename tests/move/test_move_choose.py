@@ -122,6 +122,9 @@ def test_a_queue_whose_interrupt_is_deferred_follows_with_a_thread_only() -> Non
     by_timer = chosen(follow, ring(defers=True, thread=None))
     assert by_timer.mechanism is None
     assert "follow: queue 0 defers its interrupt (napi_defer_hard_irqs)" in by_timer.why
+    at_once = follow._replace(mode=Mode.IMMEDIATE)
+    assert chosen(at_once, ring(defers=True, thread=None)).mechanism is None
+    assert chosen(at_once, ring(defers=False, thread=None)).mechanism is Mechanism.NONE
     assert "is not known" in chosen(follow, ring(defers=None, thread=False)).why
     assert chosen(follow, ring(defers=False, thread=False)).mechanism is Mechanism.FOLLOW
     assert chosen(follow, ring(defers=True, thread=True)).mechanism is Mechanism.FOLLOW

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,7 +16,13 @@ import pytest
 from atfnd.kernel import interface
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink import requests, rtnl
-from atfnd.kernel.netlink.requests import DUMP, Netlink
+from atfnd.kernel.netlink.netdev import (
+    NAPI_DEFER_HARD_IRQS,
+    NAPI_GRO_FLUSH_TIMEOUT,
+    NAPI_ID,
+    NETDEV_CMD_NAPI_SET,
+)
+from atfnd.kernel.netlink.requests import DUMP, GenericFamily, Netlink, attribute
 from atfnd.model import Actuator, Device, NicFacts
 from atfnd.move.port import Port, Ring, Stage
 from atfnd.move.timer import Times, pipe_ns
@@ -132,6 +139,21 @@ def test_an_interrupt_is_deferred_by_both_settings_together(
     other.write("gro_flush_timeout", timeout_ns)
     other.write("napi_defer_hard_irqs", polls)
     assert {ring.defers for ring in other.port.rings} == {defers}
+
+
+def test_a_queue_of_its_own_settings_is_read_by_them(other: Other) -> None:
+    """A write by `napi-set` is of one NAPI, and the files of the interface do not show it."""
+    [napi] = [queue.napi_id for queue in other.facts.queues if queue.index == 1]
+    assert napi is not None
+    request = attribute(NAPI_ID, struct.pack("=I", napi))
+    request += attribute(NAPI_DEFER_HARD_IRQS, struct.pack("=I", 100))
+    request += attribute(NAPI_GRO_FLUSH_TIMEOUT, struct.pack("=I", 50_000))
+    with closing(GenericFamily("netdev", other.net.path)) as netdev:
+        netdev.request(NETDEV_CMD_NAPI_SET, request)
+    assert other.interface.read("napi_defer_hard_irqs") == "0"
+    rings = other.port.rings
+    assert [ring.defers for ring in rings] == [False, True, False, False]
+    assert [ring.gro_flush_timeout_ns for ring in rings] == [0, 50_000, 0, 0]
 
 
 @pytest.mark.parametrize(
