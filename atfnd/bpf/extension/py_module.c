@@ -57,9 +57,12 @@ const void *pairs_program(size_t *size);
 static PyObject *layout(PyObject *self, PyObject *args)
 {
 	static const struct ext_program programs[] = {
-		{ "observer", observer_program }, { "classifier", classifier_program },
-		{ "transit", transit_program },	  { "birth", birth_program },
-		{ "busy", busy_program },	  { "pairs", pairs_program },
+		{ "observer", observer_program },
+		{ "classifier", classifier_program },
+		{ "transit", transit_program },
+		{ "birth", birth_program },
+		{ "busy", busy_program },
+		{ "pairs", pairs_program },
 		{ NULL, NULL },
 	};
 
@@ -83,7 +86,7 @@ static int module_exec(PyObject *module)
 {
 	PyMethodDef *const functions[] = { module_methods, map_methods, classifier_methods,
 					   sockdiag_methods, NULL };
-	PyType_Spec *const types[] = { &observer_type, &transit_type,  &birth_type, &busy_type,
+	PyType_Spec *const types[] = { &observer_type, &transit_type,  &birth_type,    &busy_type,
 				       &pairs_type,    &sockdiag_type, &listener_type, NULL };
 
 	libbpf_set_print(keep_message);
