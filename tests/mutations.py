@@ -2294,4 +2294,16 @@ MUTATIONS = [
         ("(why_not := _why_stays(wanted, port)):", "(why_not := None):"),
         ("    if follows and why_gone", "    if wanted.mode is not Mode.IMMEDIATE and follows and why_gone"),
     ),
+    *_of(
+        "daemon/pairing.py", "pairing",
+        ("        if self._running is None or self._running.done():\n", "        if True:\n"),
+        ("            names[inode, view.ifindex] = view.name\n", ""),
+        ("        self._ended.set()\n", "        pass\n"),
+    ),
+    *_of(
+        "diagnose/pairs.py", "pairing",
+        ("if nic in (None, each.ingress, each.egress)", "if nic is None or nic == each.ingress"),
+        ("key=lambda each: (-each.packets_pps,", "key=lambda each: (each.packets_pps,"),
+        ("each.egress_ifindex, each.tx_queue))", "each.ingress_ifindex, each.tx_queue))"),
+    ),
 ]  # fmt: skip

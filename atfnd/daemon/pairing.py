@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import closing
+from threading import Event
 
 from atfnd.daemon.session import Sessions
 from atfnd.diagnose.gain import Parts
@@ -25,12 +26,13 @@ class Pairing:
 
     def __init__(self, sessions: Sessions, cpus: CpuWatch) -> None:
         self._sessions, self._cpus = sessions, cpus
-        self._running: asyncio.Task[Counted] | None = None
+        self._running: asyncio.Future[Counted] | None = None
+        self._ended = Event()
 
     async def pairs(self, nic: str | None, seconds: float) -> Pairs:
         """As `serve.Source.pairs`."""
         if self._running is None or self._running.done():
-            self._running = asyncio.ensure_future(_count(seconds))
+            self._running = asyncio.ensure_future(asyncio.to_thread(_count, seconds, self._ended))
         try:
             counted = await asyncio.shield(self._running)
         except OSError as refusal:
@@ -48,14 +50,14 @@ class Pairing:
         return paired(counted, names, tx_cpus, Parts(self._cpus.known()), nic)
 
     def close(self) -> None:
-        """Nobody waits any more."""
-        if self._running is not None:
-            self._running.cancel()
+        """A count that is under way ends now."""
+        self._ended.set()
 
 
-async def _count(seconds: float) -> Counted:
-    with closing(await asyncio.to_thread(ForwardedPackets)) as counter:
+def _count(seconds: float, ended: Event) -> Counted:
+    """On a thread: to load the program takes longer than the event loop may wait."""
+    with closing(ForwardedPackets()) as counter:
         began = time.monotonic()
-        await asyncio.sleep(seconds)
+        ended.wait(seconds)
         counts, took_s = tuple(counter.read()), time.monotonic() - began
         return Counted(took_s, counter.missed(), counts)
