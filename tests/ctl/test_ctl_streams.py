@@ -116,6 +116,7 @@ def test_a_start_is_light() -> None:
             "gain",
             "help",
             "output",
+            "pairs",
             "tables",
             "verbs",
             "version",
