@@ -14,7 +14,8 @@ __all__ = ["ForwardedCount", "Pair", "Pairs"]
 class ForwardedCount(NamedTuple):
     """Packets that one CPU has forwarded from one interface to one TX queue of another."""
 
-    netns: int  # inode number of the namespace of both interfaces
+    # Inode number of the namespace of the egress interface, where the other is taken to be, too.
+    netns: int
     ingress_ifindex: int
     egress_ifindex: int
     tx_queue: int
