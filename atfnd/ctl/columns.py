@@ -45,8 +45,8 @@ ORDERS = {
         tuple(name for name in FLOW_COLUMNS if name not in _WHOLE), ("WHY",), ("REMOTE", "LOCAL")
     ),
     "queues": Order(
-        ("HELD-BY", "PID", "THREADED", "ALLOWED", "NAPI", "BY-RSS", "BY-FILTER", "IRQ", "PACKETS",
-         "FILTERS"),
+        ("HELD-BY", "RECEPTION", "PID", "THREADED", "ALLOWED", "NAPI", "BY-RSS", "BY-FILTER", "IRQ",
+         "PACKETS", "FILTERS"),
         last=("OWNER",),
     ),
     "nics": Order(

@@ -22,6 +22,7 @@ __all__ = [
     "node_table",
     "plain",
     "queue_table",
+    "reception",
     "say_explanation",
     "say_findings",
     "size",
@@ -209,13 +210,26 @@ def plain(name: str, columns: Sequence[str], fields: str, rows: Iterable[Row]) -
 def queue_table(rows: Iterable[Row]) -> Grid:
     columns = (
         "NIC", ">QUEUE", ">NAPI", ">IRQ", "THREADED", ">PID", ">CPU", "OWNER", "ALLOWED",
-        ">FILTERS", ">PACKETS", ">BY-FILTER", ">BY-RSS", "HELD-BY",
+        ">FILTERS", ">PACKETS", ">BY-FILTER", ">BY-RSS", "RECEPTION", "HELD-BY",
     )  # fmt: skip
     names = (
         "nic queue napi_id irq threaded pid cpu owner allowed_cpus filters packets by_filter by_rss"
-        " held_by"
     )
-    return plain("queues", columns, names, rows)
+    shown = (
+        [*(row[name] for name in names.split()), reception(row), row["held_by"]] for row in rows
+    )
+    return _table("queues", columns, shown)
+
+
+def reception(row: Row) -> str | None:
+    """`interrupt`, `deferred 50us x 100`; and what the policy asks for instead."""
+    found, wanted = row["reception"], row["reception_wanted"]["mode"]
+    if found is None and not row["reception_why_not"]:
+        return None
+    said = "unknown" if found is None else str(found["mode"])
+    if found is not None and found["timeout_ns"]:
+        said += f" {found['timeout_ns'] / 1000:g}us x {found['polls']}"
+    return f"{said} (not {wanted})" if row["reception_why_not"] else said
 
 
 METHODS = {"rules": "filters"}  # with former names

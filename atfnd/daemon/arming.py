@@ -119,6 +119,7 @@ class Arming:
             self._inspect(session)
             self._forget_drifted(session)
             self._prepare(session)
+            self._know_homes(session)
 
     def cpus_changed(self, session: NicSession) -> None:
         """A CPU went offline or came back: the engine may put queues elsewhere."""

@@ -17,6 +17,7 @@ from math import inf
 from typing import TypeVar
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
+from atfnd.model.reception import OF_NAPI, THREAD
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
@@ -183,8 +184,11 @@ class Moving:
     def _write(self, action: Action) -> Outcome:
         late = self._last_look(action)
         outcome = self._actuator.write(action) if late is None else late
-        if thread_loan.lends(action):
+        kind = (action.setting or "").partition(":")[0]
+        if thread_loan.lends(action) or kind == THREAD:
             self._watch.threads_changed()
+        if kind in (THREAD, *OF_NAPI):
+            self._read_s = -inf
         return outcome
 
     def _look(self) -> None:

@@ -174,13 +174,24 @@ class Reporter:
         for name, session in self._sessions.items():
             try:
                 shown = session.shown(partial(self._locations, name))
-                views.append(replace(shown, owners=self._owners(name), homes=self._homes_of(name)))
+                views.append(self._decided(name, shown))
             except OSError as error:
                 if error.errno != errno.ENODEV:  # it is gone, and the loop is about to hear of that
                     why = error.strerror or str(error)
                     what = f"{name} cannot be read now: {why}"
                     raise OperatorError(what, "ask again in a while", exit_code=1) from error
         return views
+
+    def _decided(self, nic: str, shown: NicView) -> NicView:
+        """With what is decided for its queues."""
+        known = self.memory.nics[nic].reception
+        return replace(
+            shown,
+            owners=self._owners(nic),
+            homes=self._homes_of(nic),
+            receptions=dict(known.of_rules),
+            not_received=dict(known.why_not),
+        )
 
     def names(self) -> Sequence[str]:
         """The NICs, without a look at them."""

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 
 from atfnd.model import Finding, Level, NicView, Queue, SteeringMethod, Topology, cpu_list
+from atfnd.model.reception import DEFER, TIMEOUT
 
 __all__ = ["queues_of"]
+
+_FILE = {DEFER: "napi_defer_hard_irqs", TIMEOUT: "gro_flush_timeout"}
 
 
 def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
@@ -23,6 +26,7 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
     if nic.queues:  # the NIC itself reports a single queue as a conflict
         yield from _cpus(nic, topology)
         yield from _threads(nic)
+        yield from _receptions(nic)
         yield from _rfs(nic)
     else:
         what = "it names no receive queue: it is not known where its packets arrive"
@@ -130,6 +134,41 @@ def _threads(nic: NicView) -> Iterator[Finding]:
         )
         advice = f"pin them, or: echo 0 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)
+
+
+def _receptions(nic: NicView) -> Iterator[Finding]:
+    """What defers interrupts: settings without effect, and what is lost by those that have one."""
+    sysfs = f"/sys/class/net/{quote(nic.name)}"
+    alone = {TIMEOUT: list[Queue](), DEFER: list[Queue]()}
+    late = list[Queue]()
+    for queue in nic.queues:
+        polls, timeout_ns = (nic.deferral(kind, queue.index) for kind in (DEFER, TIMEOUT))
+        if polls and timeout_ns and not (queue.threaded and not queue.borrowed):
+            late.append(queue)
+        elif polls and timeout_ns == 0:
+            alone[DEFER].append(queue)
+        elif timeout_ns and polls == 0:
+            alone[TIMEOUT].append(queue)
+    if queues := alone[DEFER]:
+        what = f"{_names(queues)} without effect of napi_defer_hard_irqs: gro_flush_timeout is 0"
+        yield Finding(nic.name, Level.NOTE, what, f"set both, or: echo 0 > {sysfs}/{_FILE[DEFER]}")
+    if queues := alone[TIMEOUT]:
+        what = (
+            f"{_names(queues)} holding packets in GRO (gro_flush_timeout) without deferring "
+            "interrupts (napi_defer_hard_irqs is 0): strict order moves no live flow out of there"
+        )
+        advice = f"set both, or: echo 0 > {sysfs}/{_FILE[TIMEOUT]}"
+        yield Finding(nic.name, Level.WARNING, what, advice)
+    if late and nic.method is SteeringMethod.FILTERS:
+        what = (
+            f"{_names(late)} deferring interrupts without a NAPI thread: a queue there does not "
+            "follow its thread, because the timer that polls it stays on its CPU"
+        )
+        advice = f"if queues should follow: echo 1 > {sysfs}/threaded"
+        yield Finding(nic.name, Level.NOTE, what, advice)
+    for index, why_not in sorted(nic.not_received.items()):
+        what = f"queue {index} is not received as the policy asks: {why_not}"
+        yield Finding(nic.name, Level.WARNING, what, "docs/reception.md says what needs what")
 
 
 def _rfs(nic: NicView) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from atfnd.engine import audit
+from atfnd.engine import audit, reception
 from atfnd.engine.command import (
     Adopt,
     Begin,
@@ -122,7 +122,13 @@ from atfnd.engine.placement.steering_method import method_of, of_queue
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import Writing
-from atfnd.engine.table.memory import Memory, NicMemory, RfsQueues, RulesInForce
+from atfnd.engine.table.memory import (
+    Memory,
+    NicMemory,
+    QueueReceptions,
+    RfsQueues,
+    RulesInForce,
+)
 from atfnd.engine.trials.trials import Application
 from atfnd.engine.trials.usage import UsageReading, windows
 from atfnd.model import (
@@ -292,6 +298,7 @@ class Engine:
         self.memory.nics[event.nic].displaced.clear()
         known = self.memory.nics[event.nic]
         known.rfs = RfsQueues(hands_on=known.rfs.hands_on)
+        known.reception = QueueReceptions()
         retire.taken_out(event.nic, event.outcomes, self.memory)
         entries.forget(event.nic, self.memory)
 
@@ -343,6 +350,8 @@ class Engine:
         known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
         if known.view.unowned_rfs or known.view.keeps_rfs:
             unowned.taken_over(known.view, event.originals, self.memory, now_ns)
+        reception.afresh(event.nic, event.originals, self.memory)
+        self._begin(reception.due(known.view, self.memory, now_ns))
         self.memory.look_at_queues(event.nic)
 
     def _topology(self) -> Topology:
@@ -504,6 +513,7 @@ class Engine:
             self._begin(steer.own(nic, event.online, self.memory, now_ns))
             unowned.looked(nic, self.memory, now_ns)
             self._begin(unowned.partner(nic, self.memory, now_ns))
+            self._begin(reception.due(nic, self.memory, now_ns))
             self._know_rfs(nic)
 
     def _reviewed(self, event: Reviewed, now_ns: int) -> None:
@@ -767,6 +777,7 @@ class Engine:
         for each in (each for each in event.said if each.action.nic in self.memory.nics):
             if isinstance(each, Outcome):
                 self._applied(each)
+                reception.written(each, self.memory, now_ns)
                 if unowned.switched(each, self.memory, now_ns):
                     self._know_rfs(self.memory.nics[each.action.nic].view)
                     if each.action.value == "0":
@@ -856,6 +867,7 @@ class Engine:
         self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))
         for nic in self.views.values():
             self._begin(unowned.partner(nic, self.memory, now_ns))
+            self._begin(reception.due(nic, self.memory, now_ns))
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""

@@ -25,6 +25,7 @@ from atfnd.model.pairs import *
 from atfnd.model.placement import *
 from atfnd.model.policy import *
 from atfnd.model.reads import *
+from atfnd.model.reception import *
 from atfnd.model.status import *
 from atfnd.model.survey import *
 from atfnd.model.topology import *

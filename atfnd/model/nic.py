@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
 from atfnd.model.policy import Mode
+from atfnd.model.reception import Reception
 
 __all__ = [
     "Actuator",
@@ -275,6 +276,10 @@ class NicView(NicFacts):
     unowned_rfs: bool = False  # the policy asks for RFS on queues that nobody owns
     keeps_rfs: bool = False  # on such queues, RFS stays as it was found
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
+    reception: Reception = field(default_factory=Reception)  # the policy's, of its queues
+    # By queue of a flow rule: what it asks for, and its name.
+    receptions: Mapping[int, tuple[Reception, str]] = field(default_factory=dict)
+    not_received: Mapping[int, str] = field(default_factory=dict)  # by queue: why not as wanted
 
     @classmethod
     def of(cls, facts: NicFacts) -> NicView:
@@ -296,6 +301,16 @@ class NicView(NicFacts):
         """Why this queue cannot borrow a NAPI thread. None: it can."""
         switch, why = thread_switch(queue, self.settings, self.manual, allowed=self.borrows)
         return why if switch is None else None
+
+    def reception_of(self, queue: int) -> tuple[Reception, str]:
+        """How the policy wants a queue to be received, and the name of the flow rule that says so;
+        empty, if it is the interface's."""
+        return self.receptions.get(queue, (self.reception, ""))
+
+    def deferral(self, kind: str, queue: int) -> int | None:
+        """The value of DEFER, TIMEOUT or SUSPEND of a queue. None: the kernel does not say."""
+        value = self.settings.get(f"{kind}:{queue}", self.settings.get(kind))
+        return None if value is None else int(value)
 
     def refuses_rfs(self) -> str | None:
         """Why no queue may have RFS beside filters. None: they may."""

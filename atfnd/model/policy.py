@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from atfnd.model.flow import Direction, Protocol
 from atfnd.model.placement import Placement, PlacementKind
+from atfnd.model.reception import Reception
 
 __all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Policy", "Share"]
 
@@ -65,6 +66,7 @@ class FlowRule:
     min_rate_bit_s: int = 0
     full_core: Literal["leave", "stay"] = "leave"  # its flows, while their CPU is full (CORE)
     filters_max: int | None = None  # at most this many of one NIC, of its flows and ports
+    reception: Reception | None = None  # of queues that belong to them; None: the interface's
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class InterfaceRule:
     guard: bool = True  # stop steering where it costs more than it saves
     unowned: Literal["keep", "rss", "rfs"] = "keep"  # what serves queues that nobody owns
     driver: str | None = None  # globs as those of `name`; None: any driver
+    reception: Reception = field(default_factory=Reception)  # of queues without a rule's own
 
     def __str__(self) -> str:
         """Which interfaces it is for: `eth*`, `eth* (driver igb)`."""

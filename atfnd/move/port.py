@@ -11,10 +11,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, Actuator
+from atfnd.model.reception import DEFER, OF_NAPI, THREAD, TIMEOUT
 
 __all__ = ["NO_THREAD", "Port", "Ring", "Stage", "lent", "rfs_queue"]
 
 NO_THREAD = "it has no NAPI thread"
+NOT_READ = "what polls it has just changed"
+RFS_FLOWS = "rps-flow-cnt"
 
 
 class Stage(Enum):
@@ -58,19 +61,37 @@ class Port(NamedTuple):
     programming_ns: int = 0  # asynchronous: from the write's return to its effect, at most
 
     def after(self, action: Action) -> Port:
-        """With a setting that was written: RFS of a queue."""
-        queue = rfs_queue(action)
-        if queue is None or queue >= len(self.rings):
+        """With a setting that was written: RFS of a queue, or what defers interrupts, of one queue
+        or of all. What such a value comes to with others is not known until they are read again."""
+        kind, _, number = (action.setting or "").partition(":")
+        if action.kind is not ActionKind.SETTING or kind not in (RFS_FLOWS, *OF_NAPI, THREAD):
             return self
-        rings = list(self.rings)
-        rings[queue] = rings[queue]._replace(hands_on=action.value != "0")
+        rings = (
+            _with(ring, kind, action.value or "0") if number in ("", str(index)) else ring
+            for index, ring in enumerate(self.rings)
+        )
         return self._replace(rings=tuple(rings))
+
+
+def _with(ring: Ring, kind: str, value: str) -> Ring:
+    off = value == "0"
+    if kind == RFS_FLOWS:
+        return ring._replace(hands_on=not off)
+    if kind == TIMEOUT:
+        return ring._replace(
+            gro_flush_timeout_ns=int(value), defers=False if off else ring.defers or None
+        )
+    if kind == DEFER:
+        return ring._replace(defers=False if off else None)
+    if kind == THREAD:
+        return ring._replace(thread=None, no_hold=NOT_READ)
+    return ring
 
 
 def rfs_queue(action: Action) -> int | None:
     """The queue whose RFS this action switches. None: it switches none."""
     name, _, number = (action.setting or "").partition(":")
-    switches = action.kind is ActionKind.SETTING and name == "rps-flow-cnt"
+    switches = action.kind is ActionKind.SETTING and name == RFS_FLOWS
     return int(number) if switches and number.isdecimal() else None
 
 

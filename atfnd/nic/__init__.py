@@ -99,8 +99,10 @@ class Nic(Protocol):
         `rps-flow-cnt:N`, `xps-cpus:N`, `xps-rxqs:N` (CPU or queue lists, `` is none), `rss` (the
         table's entries, or `default`), `rps-sock-flow-entries` (machine-wide), `priv:FLAG` (a
         driver's private flag, `on` or `off`), `threaded` or `threaded:N` (all NAPIs, or queue N's,
-        are polled by threads: `1` borrows these, `0` gives them back). A setting that the kernel
-        does not have is left out."""
+        are polled by threads: `1` borrows these, `0` gives them back), `napi-thread:N` (the same,
+        lasting; `2` polls without end), `defer-hard-irqs:N`, `gro-flush-timeout:N` and
+        `irq-suspend-timeout:N` (`napi_settings.py`; all of these without `:N` on kernels that know
+        them of the whole interface). A setting that the kernel does not have is left out."""
 
     def setting(self, name: str) -> str | None:
         """One of `settings`, as the kernel has it now. None: there is no such setting.

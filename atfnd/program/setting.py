@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from atfnd.model import Action, ActionKind, Outcome, brief
+from atfnd.model.reception import OF_NAPI, THREAD
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
@@ -153,10 +154,11 @@ def undo(
 ) -> list[Undone]:
     """Put back, last written first, every original (or `only` these) whose setting is what we
     wrote. One that another program changed since is left as it is. All are forgotten except those
-    that the kernel refuses. Who polls comes first: what a queue's CPU means depends on it."""
+    that the kernel refuses. Who polls comes first, and before that how long it is left to a timer:
+    what a queue's CPU means depends on it."""
     done = []
     last_first = reversed(list(undo_journal.held(nic.name).items()))
-    for setting, held in sorted(last_first, key=lambda each: not each[0].startswith("threaded")):
+    for setting, held in sorted(last_first, key=_depends):
         if only is not None and setting not in only:
             continue
         code, left = _undo(nic, undo_journal, setting, held)
@@ -164,6 +166,11 @@ def undo(
             undo_journal.forget(nic.name, setting)
         done.append(Undone(setting, code, left))
     return done
+
+
+def _depends(setting: tuple[str, OwnedSetting]) -> int:
+    kind = setting[0].partition(":")[0]
+    return 0 if kind in OF_NAPI else 1 if kind in ("threaded", THREAD) else 2
 
 
 def _undo(

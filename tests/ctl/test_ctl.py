@@ -29,8 +29,8 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
          "BYTES AGE NIC POLICY HABIT HOME WHY",
          "tcp 10.0.0.2:5201 10.9.0.1:40000 4121 iperf3 3 3 3 3 yes steered 100 117.7M"),
         ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED FILTERS PACKETS BY-FILTER "
-         "BY-RSS HELD-BY",
-         "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0 its NAPI thread"),
+         "BY-RSS RECEPTION HELD-BY",
+         "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0 - its NAPI thread"),
         ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST FILTERS OURS FOREIGN SLOTS "
          "RING DROPS CONFLICTS NETNS METHOD WHY",
          "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host filters"),

@@ -19,6 +19,7 @@ from atfnd.kernel.interrupts.napi import asleep
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
 from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
+from atfnd.model.reception import OF_NAPI
 from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
@@ -154,7 +155,7 @@ def test_where_the_kernel_cannot_the_device_is_switched(
     def refuses(*_: object, **__: object) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    monkeypatch.setattr(NetdevFamily, "set_threaded", refuses)
+    monkeypatch.setattr(NetdevFamily, "set_polling", refuses)
     nic.probe()
     assert nic.settings()["threaded"] == "0"
     assert "threaded:0" not in nic.settings()
@@ -261,7 +262,7 @@ def test_settings_round_trip(
 def test_the_settings_there_are(nic: EthtoolNic) -> None:
     kinds = {name.partition(":")[0] for name in nic.settings()}
     steering = {"rps-cpus", "rps-flow-cnt", "xps-cpus", "xps-rxqs", "rps-sock-flow-entries"}
-    assert kinds == steering | {"threaded"}
+    assert kinds == steering | {"threaded", "napi-thread", *OF_NAPI}
     for name in ("rss", "priv:x", "queue-cpu:99", "rps-cpus:99", "rps-cpus:", "nonsense"):
         with pytest.raises(KeyError):
             nic.write_setting(name, "0")

@@ -112,7 +112,10 @@ def test_queues(daemon: Serving) -> None:
     ]
     assert rows[3] == {
         "nic": "lab:lab", "queue": 3, "napi_id": 8196, "irq": None, "threaded": True, "pid": 903,
-        "held_by": "its NAPI thread", "cpu": 3, "owner": None, "allowed_cpus": None, "filters": 3,
+        "held_by": "its NAPI thread", "reception": None,
+        "reception_wanted": {"mode": "leave", "timeout_ns": 0, "polls": 0, "limit_ns": 0,
+                             "policy": None},
+        "reception_why_not": None, "cpu": 3, "owner": None, "allowed_cpus": None, "filters": 3,
         "rules": 3, "packets": 30, "bytes": 4500, "by_filter": 21, "by_rule": 21, "by_rss": 9,
         "read_ns": None,
     }  # fmt: skip

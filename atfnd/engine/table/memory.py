@@ -30,6 +30,7 @@ from atfnd.model import (
     Node,
     Placement,
     Policy,
+    Reception,
     Rss,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "FoundFull",
     "Memory",
     "NicMemory",
+    "QueueReceptions",
     "RulesInForce",
     "Spending",
 ]
@@ -183,6 +185,20 @@ class RfsQueues:
 
 
 @dataclass(slots=True)
+class QueueReceptions:
+    """What takes packets out of the rings of one NIC's queues (`engine.reception`)."""
+
+    wrote: dict[str, str] = field(default_factory=dict)  # by setting, since they were read
+    found: dict[str, str] = field(default_factory=dict)  # by setting, before our first write
+    asked: set[str] = field(default_factory=set)  # settings that are being written
+    refusals: dict[str, int] = field(default_factory=dict)  # in a row
+    refused: dict[str, str] = field(default_factory=dict)  # what the last refusal left
+    again_ns: dict[str, int] = field(default_factory=dict)  # not written before
+    of_rules: dict[int, tuple[Reception, str]] = field(default_factory=dict)  # by queue
+    why_not: dict[int, str] = field(default_factory=dict)  # by queue: it is not as wanted
+
+
+@dataclass(slots=True)
 class NicMemory:
     """What is known of one NIC, beside its flows, from when it is attached until it is gone."""
 
@@ -193,6 +209,7 @@ class NicMemory:
     lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
     displaced: dict[int, int] = field(default_factory=dict)  # queue: its CPU that went offline
     rfs: RfsQueues = field(default_factory=RfsQueues)
+    reception: QueueReceptions = field(default_factory=QueueReceptions)
     load: dict[OwnerId, tuple[int, int]] = field(default_factory=dict)  # bytes
     queues_due_ns: int | None = None  # time of the next look at queue owners
     spending: Spending = field(default_factory=Spending)

@@ -23,6 +23,8 @@ class Napi(NamedTuple):
     threaded: bool | None  # None: a kernel before 6.17 does not say
     gro_flush_timeout_ns: int | None = None  # None: a kernel before 6.13 does not say
     defer_hard_irqs: int | None = None  # so many empty polls, then its interrupt; None: as above
+    irq_suspend_timeout_ns: int | None = None  # None: as above
+    polling: int | None = None  # 0: softirq; 1: its thread; 2: its thread, without end. As threaded
 
 
 def asleep(pid: int) -> bool:

@@ -10,8 +10,13 @@ The kernel takes a NAPI's own thread away when its ring is empty, and waits for 
 takes (napi_stop_kthread(), 6.17). On a ring that a sender keeps full we would wait, too. So a
 thread is taken away only while it sleeps.
 
-What is switched on here is borrowed: each thread is confined to the CPU that its queue's interrupt
-goes to, and `queue-cpu` goes on to mean the interrupt.
+What is switched on by these is borrowed: each thread is confined to the CPU that its queue's
+interrupt goes to, and `queue-cpu` goes on to mean the interrupt.
+
+`napi-thread` or `napi-thread:N` is the same switch, for a thread that a policy asks for (`0`, `1`,
+or `2`, one that polls without end, 6.19). `queue-cpu` then means the thread. A switch of it leaves
+the CPUs that the queue is delivered on as they were: the thread gets those of the interrupt, and
+later the interrupt those of the thread.
 """
 
 from __future__ import annotations
@@ -23,11 +28,13 @@ from collections.abc import Mapping
 
 from atfnd.errors import refusable
 from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.irq import set_affinity
 from atfnd.kernel.interrupts.napi import asleep
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.model import Queue
 from atfnd.model.nic import thread_switches
-from atfnd.nic.ethtool.queues import Queues
+from atfnd.model.reception import BUSY_THREAD, OWN_THREAD, SOFTIRQ, THREAD
+from atfnd.nic.ethtool.queues import Queues, confine
 
 __all__ = ["NapiSwitches"]
 
@@ -47,33 +54,41 @@ class NapiSwitches:
         """Write to one NAPI what it has."""
         queue = next((q for q in self._queues.read() if q.napi_id is not None), None)
         try:
-            self._each = queue is not None and self._switch(queue, on=bool(queue.threaded))
+            self._each = queue is not None and self._switch(queue, _said(queue))
         except OSError as refusal:
             if refusal.errno == errno.ENODEV:
                 raise
             self._each = False
 
-    def read(self) -> Mapping[str, str]:
+    def read(self) -> dict[str, str]:
         """All of one kind. Of a device that is down, the device's only."""
         if not self._each:
-            value = self.one(OF_DEVICE)
-            return {} if value is None else {OF_DEVICE: value}
-        queues = (q for q in self._queues.read() if q.napi_id is not None)
-        return {thread_switches(queue.index)[0]: _said(queue) for queue in queues}
+            value = self._interface.read(OF_DEVICE)
+            return {} if value is None else {OF_DEVICE: value, THREAD: value}
+        return self._of_queues()
 
     def one(self, name: str) -> str | None:
         """Of either kind. None: there is none of this name now."""
-        if name == OF_DEVICE:
+        if name in (OF_DEVICE, THREAD):
             return self._interface.read(OF_DEVICE)
-        queue = self._queue(name)
-        return None if queue is None or queue.napi_id is None else _said(queue)
+        return self._of_queues().get(name)
+
+    def _of_queues(self) -> dict[str, str]:
+        queues = [q for q in self._queues.read() if q.napi_id is not None]
+        polling, found = self._polling(), dict[str, str]()
+        for queue in queues:
+            found[thread_switches(queue.index)[0]] = _said(queue)
+            found[f"{THREAD}:{queue.index}"] = polling.get(queue.napi_id or 0, _said(queue))
+        return found
 
     def write(self, name: str, value: str) -> None:
         """Switch it on, and confine the threads, or off. KeyError: there is none of this name.
         OSError: it is refused, and is as before; EBUSY: a NAPI's thread did not sleep for 20 ms."""
-        on = value == ON
-        self._set(name, on=on)
-        if not on:
+        if name.partition(":")[0] == THREAD:
+            self._lasting(name, value)
+            return
+        self._set(name, value)
+        if value != ON:
             self._queues.borrowed.discard(name)
             return
         self._queues.borrowed.add(name)
@@ -81,8 +96,27 @@ class NapiSwitches:
             self._confine(name)
         except OSError:
             self._queues.borrowed.discard(name)
-            self._set(name, on=False)
+            self._set(name, OFF)
             raise
+
+    def _lasting(self, name: str, value: str) -> None:
+        _, _, index = name.partition(":")
+        mine = [each for each in self._queues.read() if index in ("", str(each.index))]
+        before = {each.index: (each, self._queues.cpus(each)) for each in mine}
+        if value == SOFTIRQ:
+            for queue, cpus in before.values():
+                if queue.irq is not None and queue.pid is not None and cpus:
+                    set_affinity(queue.irq, cpus)
+        self._set(thread_switches(int(index))[0] if index else OF_DEVICE, value)
+        for queue in self._queues.read() if value != SOFTIRQ else ():
+            _, cpus = before.get(queue.index, (queue, None))
+            if queue.pid is not None and cpus:
+                confine(queue, cpus)
+
+    def _polling(self) -> Mapping[int, str]:
+        """By NAPI id."""
+        listed = None if self._netdev is None else self._netdev.napis(self._interface.ifindex)
+        return {napi.id: str(napi.polling) for napi in listed or () if napi.polling is not None}
 
     def _confine(self, name: str) -> None:
         for queue in self._queues.read():
@@ -91,23 +125,25 @@ class NapiSwitches:
                 if cpus:
                     os.sched_setaffinity(queue.pid, cpus)
 
-    def _set(self, name: str, *, on: bool) -> None:
+    def _set(self, name: str, value: str) -> None:
         if name == OF_DEVICE:
             try:
-                self._interface.write(OF_DEVICE, ON if on else OFF)
+                self._interface.write(OF_DEVICE, value)
             except FileNotFoundError:
                 raise KeyError(name) from None
             return
         queue = self._queue(name)
-        if queue is None or not self._switch(queue, on=on):
+        if queue is None or not self._switch(queue, value):
             raise KeyError(name)
 
-    def _switch(self, queue: Queue, *, on: bool) -> bool:
+    def _switch(self, queue: Queue, value: str) -> bool:
         if self._netdev is None or queue.napi_id is None:
             return False
-        if not on and queue.threaded and queue.pid is not None:
+        if value == OFF and queue.threaded and queue.pid is not None:
+            if self._polling().get(queue.napi_id) == BUSY_THREAD:  # it never sleeps
+                self._netdev.set_polling(queue.napi_id, int(OWN_THREAD))
             _wait_for_sleep(queue.pid)
-        self._netdev.set_threaded(queue.napi_id, threaded=on)
+        self._netdev.set_polling(queue.napi_id, int(value))
         return True
 
     def _queue(self, name: str) -> Queue | None:

@@ -10,13 +10,16 @@ from atfnd.kernel.ethtool.device import EthtoolFamily
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import read_one, read_steering, write_steering
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
+from atfnd.model.reception import OF_NAPI, THREAD
 from atfnd.nic.ethtool.napi_switches import NapiSwitches
 from atfnd.nic.ethtool.queues import Queues, confine
+from atfnd.nic.napi_settings import NapiSettings
 
 __all__ = ["DEFAULT", "EthtoolSettings"]
 
 DEFAULT = "default"  # the RSS table is the driver's own, which counts as no user's choice
 SWITCH = {"on": True, "off": False}
+_OF_THREADS = "threaded", THREAD
 
 
 class EthtoolSettings:
@@ -34,6 +37,7 @@ class EthtoolSettings:
         self._ethtool = ethtool
         self._queues = queues
         self._napis = napis
+        self._deferral = NapiSettings(interface, queues.read)
         self._rings = rings  # how many queues the driver's own RSS table is spread over
 
     def read(self) -> Mapping[str, str]:
@@ -44,15 +48,18 @@ class EthtoolSettings:
             found["rss"] = table
         flags = self._ethtool.private_flags(self._interface.ifindex)
         found |= {f"priv:{name}": "on" if on else "off" for name, on in flags.items()}
-        return found | read_steering(self._interface) | dict(self._napis.read())
+        found |= read_steering(self._interface)
+        return found | self._napis.read() | self._deferral.read()
 
     def one(self, name: str) -> str | None:
         """One of `read`, at the price of one; None when there is none of this name."""
         kind, _, rest = name.partition(":")
         if name == "rss":
             return self._table_text()
-        if kind == "threaded":
+        if kind in _OF_THREADS:
             return self._napis.one(name)
+        if kind in OF_NAPI:
+            return self._deferral.one(name)
         if kind == "queue-cpu":
             queue = next((q for q in self._queues.read() if str(q.index) == rest), None)
             cpus = None if queue is None else self._queues.cpus(queue)
@@ -71,8 +78,10 @@ class EthtoolSettings:
         kind, _, rest = name.partition(":")
         if name == "rss":
             self._write_table(value)
-        elif kind == "threaded":
+        elif kind in _OF_THREADS:
             self._napis.write(name, value)
+        elif kind in OF_NAPI:
+            self._deferral.write(name, value)
         elif kind == "priv":
             self._write_flag(rest, value)
         elif kind == "queue-cpu":

@@ -40,11 +40,13 @@ from atfnd.model import (
     Rss,
     Shape,
 )
+from atfnd.model.reception import OF_NAPI
 from atfnd.model.toeplitz import KEY_BYTES, hash_table
 from atfnd.nic import Claims
 from atfnd.nic.lab.device import HOST_LINK, WIRE_LINK, LabDevice, host_netns, wire_netns
 from atfnd.nic.lab.filters import LabNtuple
 from atfnd.nic.lab.interrupts import cpus_of, set_cpus
+from atfnd.nic.napi_settings import NapiSettings
 
 __all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 
@@ -77,6 +79,7 @@ class LabNic:
             undo.callback(self._wire.close)
             self._napi = NetdevFamily(self.netns)
             undo.callback(self._napi.close)
+            self._deferral = NapiSettings(self.interface, self.queues)
             self._dropped = self._wire.open("statistics/tx_dropped")
             undo.callback(os.close, self._dropped)
             self._undo = undo.pop_all()
@@ -118,16 +121,20 @@ class LabNic:
         return ()
 
     def settings(self) -> Mapping[str, str]:
-        """The CPU lists of its queues' interrupts or NAPI threads, the indirection table, and the
-        tables of RFS, unless its packets come by interrupts (which RPS plays)."""
+        """The CPU lists of its queues' interrupts or NAPI threads, the indirection table, what
+        defers interrupts, and the tables of RFS, unless its packets come by interrupts (which RPS
+        plays)."""
         every = range(self._device.queues)
         names = ["rss", *(f"queue-cpu:{index}" for index in every), FLOW_ENTRIES]
         names += [f"rps-flow-cnt:{index}" for index in every]
         rings = self._rings()
         found = ((name, self._setting(name, rings)) for name in names)
-        return {name: value for name, value in found if value is not None}
+        values = {name: value for name, value in found if value is not None}
+        return values | self._deferral.read()
 
     def setting(self, name: str) -> str | None:
+        if name.partition(":")[0] in OF_NAPI:
+            return self._deferral.one(name)
         return self._setting(name, self._rings() if name.startswith("queue-cpu:") else [])
 
     def _setting(self, name: str, rings: Sequence[Napi | None]) -> str | None:
@@ -150,6 +157,9 @@ class LabNic:
             self.set_rss(Rss(self.rss().key, tuple(map(int, value.split()))))
             return
         kind, _, index = name.partition(":")
+        if kind in OF_NAPI:
+            self._deferral.write(name, value)
+            return
         if kind in _RFS and not self.interrupts:
             write_steering(self.interface, name, value)
             return

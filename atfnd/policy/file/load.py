@@ -23,6 +23,7 @@ from atfnd.policy.file.doubts import doubts
 from atfnd.policy.file.host import Host, HostInterface
 from atfnd.policy.file.placement import placement_of, wrong_cpus
 from atfnd.policy.file.problem import PolicyError, Problem, printable
+from atfnd.policy.file.reception import reception_of
 from atfnd.policy.file.schema import (
     FORMER,
     DaemonEntry,
@@ -291,6 +292,7 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         t_delete_ns=rule.t_delete,
         full_core=rule.full_core,
         filters_max=None if rule.filters is None else rule.filters.max,
+        reception=None if rule.reception is None else reception_of(rule.reception),
     )
 
 
@@ -312,6 +314,7 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         guard=rule.guard,
         unowned=rule.unowned,
         driver=_joined(rule.match.driver),
+        reception=reception_of(rule.reception),
     )
 
 

@@ -59,6 +59,11 @@ T = TypeVar("T")
 
 FORMER = {"keep_off": "cpu_exclusion", "rules": "filters"}  # names of keys that are still read
 NEAR = ("core", "smt", "llc", "node")
+RECEPTIONS = ("deferred", "suspended", "dedicated")
+RECEPTION_WORDS = ("leave", "interrupt", "busy")
+MOST_POLLS = 2**31 - 1  # net/core/netdev-genl.c: an s32
+MOST_TIMEOUT_NS = 1_000_000_000  # what comes meanwhile waits so long
+MOST_IDLE_NS = 3600 * 10**9
 
 
 def protocol(value: object) -> Protocol:
@@ -363,6 +368,76 @@ class PlacementEntry(Entry):
 AUTO = PlacementEntry.model_construct()  # what the word stands for: it names no placement itself
 
 
+class DeferredEntry(Entry):
+    """After a poll the interrupt stays off, and a timer polls again."""
+
+    timeout: Annotated[int, Field(gt=0, le=MOST_TIMEOUT_NS), IN_TIME]
+    """The time from one poll to the next."""
+    polls: Annotated[int, Field(ge=1, le=MOST_POLLS)] = 100
+    """After so many polls that found nothing the interrupt is taken again."""
+
+
+class SuspendedEntry(DeferredEntry):
+    """While the application's epoll finds events, nobody else polls; else as `deferred`."""
+
+    limit: Annotated[int, Field(gt=0, le=MOST_TIMEOUT_NS), IN_TIME] = as_written("20ms")
+    """An application that finds events and asks for no more keeps its queue silent for this
+    long at most."""
+
+
+class DedicatedReceptionEntry(Entry):
+    """A NAPI thread polls with a pause, and goes back to the interrupt when it is idle."""
+
+    pause: Annotated[int, Field(gt=0, le=MOST_TIMEOUT_NS), IN_TIME] = as_written("100us")
+    """The time between two polls, in which its CPU is free."""
+    idle_after: Annotated[int, Field(gt=0, le=MOST_IDLE_NS), IN_TIME] = as_written("1s")
+    """When it has found nothing for this long, it waits for an interrupt."""
+
+
+class ReceptionEntry(Entry):
+    """What takes packets out of a queue's ring. One of `deferred`, `suspended`, `dedicated`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": [mode]} for mode in RECEPTIONS]}
+    )
+
+    deferred: Annotated[DeferredEntry | None, something("a mapping")] = None
+    """A timer polls instead of an interrupt, for as long as there is traffic."""
+    suspended: Annotated[SuspendedEntry | None, something("a mapping")] = None
+    """The application polls while it is busy. It needs an epoll that prefers busy polling."""
+    dedicated: Annotated[DedicatedReceptionEntry | None, something("a mapping")] = None
+    """A NAPI thread polls, at its own pace: on CPUs of its own, with `placement: dedicated`."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> ReceptionEntry:
+        modes = [mode for mode in RECEPTIONS if mode in self.model_fields_set]
+        if len(modes) != 1:
+            given = " and ".join(modes) or "no mode"
+            raise Mistake(f"a reception of {given}", f"say one of {', '.join(RECEPTIONS)}")
+        return self
+
+
+def reception_word(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
+    """One of RECEPTION_WORDS, as it is, or a mapping: `{deferred: ...}`."""
+    if isinstance(value, str) and value in RECEPTION_WORDS:
+        return value
+    if isinstance(value, dict):
+        return mapping(value)
+    word = str(value)
+    hint = f"did you mean {{{word}: {{...}}}}?" if word in RECEPTIONS else None
+    message = f"expected {', '.join(RECEPTION_WORDS)} or {{deferred: ...}}, got {said(value)}"
+    raise Mistake(message, hint or did_you_mean(word, list(RECEPTION_WORDS)))
+
+
+ReceptionChoice = Annotated[
+    ReceptionEntry | Literal["leave", "interrupt", "busy"],
+    WrapValidator(
+        reception_word,
+        json_schema_input_type=Literal["leave", "interrupt", "busy"] | ReceptionEntry,
+    ),
+]
+
+
 class FlowFiltersEntry(Entry):
     """How many filters the flows of a rule may have."""
 
@@ -402,6 +477,9 @@ class FlowEntry(Entry):
     is not: `leave` the flow to RSS, or let it `stay` where it is read."""
     filters: Annotated[FlowFiltersEntry | None, something("a mapping")] = None
     """How many filters its flows may have; default: as many as there are."""
+    reception: Annotated[ReceptionChoice | None, something("a mode")] = None
+    """What takes packets out of the rings of queues that belong to its flows: those that its owners
+    own, or that are on its `dedicated` CPUs. Default: the interface's (docs/reception.md)."""
     replaces_built_in: bool = False
     """Required in a rule named `control` that does not leave ports 22 and 179 (ssh, BGP) alone: it
     confirms that the rule should replace the built-in one."""
@@ -461,6 +539,10 @@ class InterfaceEntry(Entry):
     queue's CPU; `rfs`, the kernel hands them to the CPU where they were last used, by an interrupt;
     or `keep`, RFS if you had set it up there, else RSS. While they are handed on, it is the kernel
     that keeps their order, as docs/internals/ordering.md says."""
+    reception: ReceptionChoice = "leave"
+    """What takes packets out of the rings of its queues, unless a flow rule asks for its own
+    queues' (docs/reception.md): `leave`, as they were found; `interrupt`; a mapping; or `busy`, a
+    NAPI thread that polls without end."""
 
 
 class TableEntry(Entry):

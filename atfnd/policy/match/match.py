@@ -35,6 +35,7 @@ from atfnd.model import (
     Policy,
     Process,
     Protocol,
+    Reception,
 )
 from atfnd.policy.match.globs import listed, meets_all, meets_one
 from atfnd.policy.match.systemd import units_in
@@ -240,7 +241,7 @@ def under_policy(
 ) -> NicView:
     """What a policy of these rules says of a NIC: how many filters of ours it may hold, whether its
     queues may borrow NAPI threads, whether those that nobody owns are to have RFS or keep what they
-    have, and which orders the rules have that steer."""
+    have, how its queues are received, and which orders the rules have that steer."""
     rules = tuple(interfaces)
     rule = interface_rule(rules, nic)
     steering = (each for each in flows if each.placement is not Placement.LEAVE)
@@ -251,6 +252,7 @@ def under_policy(
         unowned_rfs=rule is not None and rule.unowned == "rfs",
         keeps_rfs=rule is None or rule.unowned == "keep",
         orders=frozenset(each.order for each in steering),
+        reception=Reception() if rule is None else rule.reception,
     )
 
 

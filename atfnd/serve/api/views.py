@@ -23,6 +23,7 @@ from atfnd.model import (
     NicView,
     Node,
     Protocol,
+    Reception,
     Restored,
     endpoint,
 )
@@ -181,6 +182,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "threaded": queue.threaded,
             "pid": queue.pid,
             "held_by": nic.held_by(queue),
+            **_reception_view(nic, queue.index),
             "cpu": queue.cpu,
             "owner": nic.owners.get(queue.index),
             "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),
@@ -190,6 +192,26 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "by_rule": getattr(stats, "by_filter", None),  # its former name
             "read_ns": nic.read_ns,
         }
+
+
+def _reception_view(nic: NicView, queue: int) -> View:
+    found = Reception.found(nic.settings, queue)
+    wanted, rule_name = nic.reception_of(queue)
+    return {
+        "reception": None if found is None else {"mode": found.mode.value, **_times(found)},
+        "reception_wanted": {
+            "mode": wanted.mode.value, **_times(wanted), "policy": rule_name or None
+        },
+        "reception_why_not": nic.not_received.get(queue),
+    }  # fmt: skip
+
+
+def _times(reception: Reception) -> View:
+    return {
+        "timeout_ns": reception.timeout_ns,
+        "polls": reception.polls,
+        "limit_ns": reception.limit_ns,
+    }
 
 
 def match_text(match: Match) -> str:

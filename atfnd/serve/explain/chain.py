@@ -3,11 +3,29 @@
 
 from __future__ import annotations
 
-from atfnd.model import Filter, Flow, NicView, Queue, SteeringMethod, Topology
+from atfnd.model import (
+    Filter,
+    Flow,
+    NicView,
+    Queue,
+    Reception,
+    ReceptionMode,
+    SteeringMethod,
+    Topology,
+)
 from atfnd.serve.api.views import filter_text
 from atfnd.serve.explain.classify import unread
 
 __all__ = ["nic_links", "policy_link", "queue_of", "seen_link", "thread_link"]
+
+
+_USUAL = ReceptionMode.INTERRUPT, ReceptionMode.LEAVE
+_RECEIVED = {
+    ReceptionMode.INTERRUPT: "interrupt",
+    ReceptionMode.DEFERRED: "a timer that polls while there is traffic (deferred interrupts)",
+    ReceptionMode.SUSPENDED: "the application's epoll while it is busy, else by a timer",
+    ReceptionMode.BUSY: "a NAPI thread that polls without end",
+}
 
 
 def thread_link(flow: Flow) -> str:
@@ -47,6 +65,8 @@ def nic_links(nic: NicView, held: Filter | None, rss_queue: int | None) -> list[
         return [f"{nic.name}: no filter catches it; RSS chooses a queue for each remote."]
     shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
     links = [link, shown]
+    if queue is not None:
+        links += _reception_link(nic, queue)
     if queue is not None and nic.method is SteeringMethod.FILTERS:
         links += _held_link(nic, queue)
     if others := unread(nic.filters, held):
@@ -75,6 +95,21 @@ def _queue_link(nic: NicView, queue: Queue) -> str:
     if allowed and allowed != str(queue.cpu):
         where += f" (it may go to CPUs {allowed})"
     return f"Queue {queue.index} is polled by {napi}, {where}."
+
+
+def _reception_link(nic: NicView, queue: Queue) -> list[str]:
+    """What begins a poll, if it is no interrupt or the policy has a say in it."""
+    found, (wanted, rule_name) = (
+        Reception.found(nic.settings, queue.index),
+        nic.reception_of(queue.index),
+    )
+    if (why_not := nic.not_received.get(queue.index)) is not None:
+        return [f"Queue {queue.index} is not received as its policy asks: {why_not}."]
+    if found is None or (found.mode, wanted.mode) == _USUAL:
+        return []
+    whose = "as it was found" if wanted.mode is ReceptionMode.LEAVE else "as its policy asks"
+    rule = f" (rule `{rule_name}`)" if rule_name else ""
+    return [f"Queue {queue.index} is received by {_RECEIVED[found.mode]}, {whose}{rule}."]
 
 
 def _held_link(nic: NicView, queue: Queue) -> list[str]:

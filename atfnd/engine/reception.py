@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What takes packets out of the rings of a NIC's queues, as the policy asks for it. Pure.
+
+The rules:
+
+1. A queue that a flow rule's owner owns, or that is delivered on one of the rule's dedicated CPUs,
+   is received as that rule asks; of several rules, as the first in the policy that asks. Any other
+   queue is received as its interface's rule asks.
+2. `leave`: each value goes back to what it was before our first write, and is not touched else.
+3. A mode that this NIC or kernel does not have is refused as a whole, with the reason, and the
+   queue is as with `leave`. What the kernel refuses is tried again after 1 s, 2 s, ... 64 s.
+4. A value that another program wrote over ours is left alone (`nic.manual`).
+5. Where the kernel has the values for the whole interface only (before 6.13), a flow rule cannot
+   ask for its own.
+6. A thread polls without end (`busy`) only where another CPU, online and not isolated, is left.
+
+Nothing is written while a flow moves (`move.device`): what proves that a ring has drained depends
+on who polls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    NicView,
+    Outcome,
+    Placement,
+    PlacementKind,
+    Plan,
+    Queue,
+    Reception,
+    ReceptionMode,
+)
+from atfnd.model.reception import BUSY_THREAD, DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
+
+__all__ = ["afresh", "due", "of_rules", "written"]
+
+_AGAIN_NS, _DOUBLED = 1_000_000_000, 6
+_KINDS = *OF_NAPI, THREAD
+
+
+class _Wish(NamedTuple):
+    setting: str
+    value: str
+    why: str
+    rule_name: str
+
+
+def afresh(nic: str, originals: Mapping[str, str], memory: Memory) -> None:
+    """The NIC's settings were read again; `originals` are those that we wrote, with their values
+    before that."""
+    known = memory.nics[nic].reception
+    known.wrote.clear()
+    known.asked.clear()
+    known.found = {name: each for name, each in originals.items() if _kind(name) in _KINDS}
+
+
+def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
+    """The settings to be written now."""
+    known = memory.nics[nic.name].reception
+    known.of_rules = of_rules(nic, memory)
+    known.why_not = {}
+    if not nic.armed or not nic.up:
+        known.asked.clear()
+        return ()
+    plan = []
+    for wish in _wishes(nic, memory):
+        name, value = wish.setting, known.wrote.get(wish.setting, nic.settings.get(wish.setting))
+        if value in (None, wish.value) or name in nic.manual or name in known.asked:
+            continue
+        if now_ns < known.again_ns.get(name, 0):
+            continue
+        known.asked.add(name)
+        known.found.setdefault(name, value or "0")
+        plan.append(Action.of_setting(nic.name, name, wish.value, wish.why, wish.rule_name))
+    return tuple(plan)
+
+
+def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
+    """A write that was asked for is done, or was refused."""
+    action = outcome.action
+    known, name = memory.nics[action.nic].reception, action.setting or ""
+    if name not in known.asked:
+        return
+    known.asked.discard(name)
+    if outcome.errno:
+        times = known.refusals.get(name, 0)
+        known.refusals[name] = times + 1
+        known.again_ns[name] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
+        known.refused[name] = outcome.left
+        return
+    known.refusals.pop(name, None)
+    known.refused.pop(name, None)
+    known.wrote[name] = action.value or "0"
+
+
+def of_rules(nic: NicView, memory: Memory) -> dict[int, tuple[Reception, str]]:
+    """By queue: what a flow rule asks for it, and the rule's name."""
+    asking = [rule for rule in memory.in_force.by_name.values() if rule.reception is not None]
+    found: dict[int, tuple[Reception, str]] = {}
+    if not asking:
+        return found
+    owned = _rules_of_owners(nic, memory)
+    for queue in nic.queues:
+        for rule in asking:
+            cpus = rule.placement.cpus if rule.placement.kind is PlacementKind.DEDICATED else ()
+            if rule.reception is not None and (
+                rule.name in owned.get(queue.index, ()) or queue.cpu in cpus
+            ):
+                found[queue.index] = rule.reception, rule.name
+                break
+    return found
+
+
+def _rules_of_owners(nic: NicView, memory: Memory) -> dict[int, set[str]]:
+    """By queue that is owned: the rules of the flows of its owner."""
+    owned = {each.owner: queue for queue, each in memory.nics[nic.name].owned.items()}
+    rules: dict[int, set[str]] = {}
+    if not owned:
+        return rules
+    for flow in memory.table:
+        if flow.nic != nic.name or flow.thread is None:
+            continue
+        thread = flow.thread
+        units = ("thread", thread.tid), ("process", thread.pid), ("cgroup", thread.cgroup or 0)
+        for unit in units:
+            if unit in owned and memory.in_force.placement(flow.rule_name) is not Placement.LEAVE:
+                rules.setdefault(owned[unit], set()).add(flow.rule_name)
+    return rules
+
+
+def _wishes(nic: NicView, memory: Memory) -> Iterator[_Wish]:
+    """The value that each setting should have, as far as a policy has a say in it."""
+    known = memory.nics[nic.name].reception
+    of_device = any(kind in nic.settings for kind in OF_NAPI)
+    if of_device:
+        why_not = "this kernel knows it of the whole interface only (before 6.13)"
+        known.why_not.update(dict.fromkeys(known.of_rules, why_not))
+        for queue in nic.queues[:1]:
+            yield from _of_one(nic, queue, "", nic.reception, "", memory)
+        return
+    for queue in nic.queues:
+        reception, rule_name = known.of_rules.get(queue.index, (nic.reception, ""))
+        yield from _of_one(nic, queue, f":{queue.index}", reception, rule_name, memory)
+
+
+def _of_one(
+    nic: NicView, queue: Queue, suffix: str, reception: Reception, rule: str, memory: Memory
+) -> Iterator[_Wish]:
+    """`queue` stands for all if `suffix` is empty."""
+    known, values = memory.nics[nic.name].reception, dict[str, str]()
+    if reception.mode is not ReceptionMode.LEAVE:
+        why_not = _lacking(nic, queue, suffix, reception, memory)
+        if why_not is None:
+            thread = {} if reception.polling is None else {THREAD: reception.polling}
+            values = {**thread, **reception.values}
+        else:
+            known.why_not[queue.index] = f"{reception.mode.value}: {why_not}"
+    whose = f"policy {rule}" if rule else f"the policy of {nic.name}"
+    for kind in (*values, *(each for each in _KINDS if each not in values)):
+        name = kind + suffix
+        if kind in values:
+            if name in nic.settings:
+                yield _Wish(name, values[kind], f"{whose} asks for {reception}", rule)
+        elif name in known.found and name in nic.settings:
+            yield _Wish(name, known.found[name], f"{whose} asks for it no more", rule)
+    for kind in values:
+        if (refusal := known.refused.get(kind + suffix)) is not None:
+            known.why_not[queue.index] = f"{reception.mode.value}: {refusal}"
+
+
+def _lacking(
+    nic: NicView, queue: Queue, suffix: str, reception: Reception, memory: Memory
+) -> str | None:
+    """Why this mode cannot be had there. None: it can be tried."""
+    if reception.timeout_ns and not {TIMEOUT + suffix, DEFER + suffix} <= nic.settings.keys():
+        return "which NAPI serves the queue is not known"
+    if reception.limit_ns and SUSPEND + suffix not in nic.settings:
+        return "this kernel has no irq-suspend-timeout (6.13)"
+    has_thread = queue.threaded and reception.mode is not ReceptionMode.BUSY
+    if reception.polling and THREAD + suffix not in nic.settings and not has_thread:
+        return "its NAPI cannot have a thread"
+    if reception.mode is ReceptionMode.BUSY and not _spare_cpu(nic, queue, memory):
+        return "it would take the last CPU that is not isolated"
+    return None
+
+
+def _spare_cpu(nic: NicView, queue: Queue, memory: Memory) -> bool:
+    usual = {index for index, cpu in memory.cpus.items() if cpu.online and not cpu.isolated}
+    busy = {
+        each.cpu
+        for each in nic.queues
+        if nic.settings.get(f"{THREAD}:{each.index}") == BUSY_THREAD or each == queue
+    }
+    return bool(usual - busy)
+
+
+def _kind(name: str) -> str:
+    return name.partition(":")[0]
