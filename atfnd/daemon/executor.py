@@ -62,6 +62,7 @@ from atfnd.model import (
     Restored,
     SteeringMethod,
 )
+from atfnd.model.reception import of_reception
 from atfnd.observe import Observer
 from atfnd.program import balance, setting, thread_loan
 from atfnd.program.actuator import apply
@@ -297,6 +298,9 @@ class Executor:
             action = outcome.action
             if action.queue is not None and action.new is not None and not outcome.errno:
                 self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
+            name, value = action.setting, action.value
+            if name is not None and value is not None and not outcome.errno and of_reception(name):
+                self._sessions[action.nic].watch.setting_wrote(name, value)
         return (MovesReported(tuple(said)),) if said else ()
 
     # ---- commands

@@ -17,7 +17,7 @@ from math import inf
 from typing import TypeVar
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
-from atfnd.model.reception import OF_NAPI, THREAD
+from atfnd.model.reception import of_reception
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
@@ -184,10 +184,9 @@ class Moving:
     def _write(self, action: Action) -> Outcome:
         late = self._last_look(action)
         outcome = self._actuator.write(action) if late is None else late
-        kind = (action.setting or "").partition(":")[0]
-        if thread_loan.lends(action) or kind == THREAD:
+        if thread_loan.lends(action) or of_reception(action.setting or ""):
             self._watch.threads_changed()
-        if kind in (THREAD, *OF_NAPI):
+        if of_reception(action.setting or ""):
             self._read_s = -inf
         return outcome
 

@@ -35,7 +35,15 @@ from atfnd.model import (
     Reception,
     ReceptionMode,
 )
-from atfnd.model.reception import BUSY_THREAD, DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
+from atfnd.model.reception import (
+    BUSY_THREAD,
+    DEFER,
+    OF_NAPI,
+    SUSPEND,
+    THREAD,
+    TIMEOUT,
+    of_reception,
+)
 
 __all__ = ["afresh", "due", "of_rules", "written"]
 
@@ -56,7 +64,7 @@ def afresh(nic: str, originals: Mapping[str, str], memory: Memory) -> None:
     known = memory.nics[nic].reception
     known.wrote.clear()
     known.asked.clear()
-    known.found = {name: each for name, each in originals.items() if _kind(name) in _KINDS}
+    known.found = {name: each for name, each in originals.items() if of_reception(name)}
 
 
 def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -197,7 +205,3 @@ def _spare_cpu(nic: NicView, queue: Queue, memory: Memory) -> bool:
         if nic.settings.get(f"{THREAD}:{each.index}") == BUSY_THREAD or each == queue
     }
     return bool(usual - busy)
-
-
-def _kind(name: str) -> str:
-    return name.partition(":")[0]

@@ -15,6 +15,11 @@ THREAD = "napi-thread"  # of a queue with `:N`
 SOFTIRQ, OWN_THREAD, BUSY_THREAD = "0", "1", "2"  # its values
 
 
+def of_reception(setting: str) -> bool:
+    """A setting of this subject."""
+    return setting.partition(":")[0] in (*OF_NAPI, THREAD)
+
+
 class ReceptionMode(Enum):
     """Three loops can drive a NAPI (Documentation/networking/napi.rst): interrupt, timer, and a
     poller that does not wait for either."""

@@ -192,6 +192,10 @@ class NicWatch:
         """Read the settings again: hundreds of files, on a NIC with many queues."""
         self.facts = replace(self.facts, settings=self.nic.settings())
 
+    def setting_wrote(self, name: str, value: str) -> None:
+        """Note a setting that was written: the kernel prints it as it was written."""
+        self.facts = replace(self.facts, settings={**self.facts.settings, name: value})
+
     def read_rss(self) -> None:
         """Read key and table again."""
         self.facts = replace(self.facts, rss=self.nic.rss())

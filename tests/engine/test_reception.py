@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What takes packets out of the rings of queues: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from atfnd.engine import reception
+from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Cpu,
+    Mode,
+    NicView,
+    Outcome,
+    Placement,
+    PlacementKind,
+    Reception,
+    ReceptionMode,
+)
+from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
+from tests.values import NIC, flow, memory_of, one_rule
+from tests.values import THREAD as READER
+
+__all__: list[str] = []
+
+NOW_NS = 10**11
+QUEUES = range(4)
+ZERO = {f"{kind}:{queue}": "0" for queue in QUEUES for kind in OF_NAPI}
+ARMED = replace(NIC, armed=True, up=True, settings=ZERO)
+DEFERRED = Reception(ReceptionMode.DEFERRED, 50_000, 100)
+SUSPENDED = Reception(ReceptionMode.SUSPENDED, 20_000, 100, 20_000_000)
+DEDICATED = Reception(ReceptionMode.DEDICATED, 100_000, 10_000)
+BUSY = Reception(ReceptionMode.BUSY)
+TIMES = {TIMEOUT: "50000", DEFER: "100"}
+
+
+def memory(nic: NicView = ARMED, **of_rule: Any) -> Memory:
+    rules = one_rule(0, 1 << 60, Mode.STRICT)
+    rule = replace(rules.by_name["rest"], **of_rule)
+    known = memory_of(FlowTable(100), replace(rules, by_name={"rest": rule}))
+    known.nics["nic"].view = nic
+    known.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in QUEUES])
+    return known
+
+
+def asked(known: Memory, code: int = 0, now_ns: int = NOW_NS) -> dict[str, str | None]:
+    """What is asked for, and is then done or refused."""
+    plan = reception.due(known.nics["nic"].view, known, now_ns)
+    for each in plan:
+        reception.written(Outcome(each, now_ns, code, None, "refused"), known, now_ns)
+    return {each.setting or "": each.value for each in plan}
+
+
+def why_not(known: Memory) -> dict[int, str]:
+    return known.nics["nic"].reception.why_not
+
+
+def wants(known: Memory, wanted: Reception) -> None:
+    known.nics["nic"].view = replace(known.nics["nic"].view, reception=wanted)
+
+
+def test_leave_touches_nothing_and_gives_back_what_was_written() -> None:
+    known = memory()
+    assert asked(known) == {}
+    wants(known, DEFERRED)
+    every = {f"{kind}:{queue}": value for queue in QUEUES for kind, value in TIMES.items()}
+    assert asked(known) == every
+    assert asked(known) == {}
+    wants(known, Reception())
+    assert asked(known) == dict.fromkeys(every, "0")
+
+
+def test_values_of_an_administrator_are_found_again() -> None:
+    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
+    wants(known, DEFERRED)
+    asked(known)
+    wants(known, Reception())
+    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
+
+
+def test_interrupt_is_asked_for_against_what_was_set_up() -> None:
+    known = memory(replace(ARMED, settings=ZERO | {f"{DEFER}:1": "9"}))
+    wants(known, Reception(ReceptionMode.INTERRUPT))
+    assert asked(known) == {f"{DEFER}:1": "0"}
+
+
+def test_a_nic_that_is_not_armed_or_down_is_not_written_to() -> None:
+    for nic in (replace(ARMED, armed=False), replace(ARMED, up=False)):
+        known = memory(nic)
+        wants(known, DEFERRED)
+        assert asked(known) == {}
+
+
+def test_what_another_program_moved_is_left_alone() -> None:
+    known = memory(replace(ARMED, manual=frozenset({f"{DEFER}:2"})))
+    wants(known, DEFERRED)
+    assert f"{DEFER}:2" not in asked(known)
+
+
+def test_a_refusal_is_said_and_tried_again_later_each_time() -> None:
+    known, at_ns = memory(), NOW_NS
+    wants(known, DEFERRED)
+    for seconds in (1, 2, 4):
+        assert len(asked(known, errno.ERANGE, at_ns)) == 8
+        assert asked(known, errno.ERANGE, at_ns + seconds * 10**9 - 1) == {}
+        assert why_not(known)[0] == "deferred: refused"
+        at_ns += seconds * 10**9
+    assert len(asked(known, 0, at_ns)) == 8
+    assert asked(known, 0, at_ns) == {}
+    assert why_not(known) == {}
+
+
+def test_a_rule_asks_for_the_queue_of_its_owner_and_of_its_own_cpus() -> None:
+    known = memory(reception=DEFERRED)
+    known.table.put(flow(1, rule_name="rest", thread=READER))
+    known.nics["nic"].owned = {2: Owned(("thread", READER.tid), 0)}
+    assert asked(known) == {f"{kind}:2": value for kind, value in TIMES.items()}
+    known.nics["nic"].owned = {}
+    assert asked(known) == {f"{kind}:2": "0" for kind in TIMES}
+    known = memory(reception=DEFERRED, placement=Placement(PlacementKind.DEDICATED, frozenset({3})))
+    assert {name.partition(":")[2] for name in asked(known)} == {"3"}
+
+
+def test_a_kernel_that_knows_the_interface_only_serves_no_rule() -> None:
+    whole = replace(ARMED, settings={TIMEOUT: "0", DEFER: "0"})
+    known = memory(whole)
+    wants(known, DEFERRED)
+    assert asked(known) == TIMES
+    dedicated = Placement(PlacementKind.DEDICATED, frozenset({3}))
+    known = memory(whole, reception=DEFERRED, placement=dedicated)
+    assert asked(known) == {}
+    assert why_not(known) == {3: "this kernel knows it of the whole interface only (before 6.13)"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lacks", "why"),
+    [
+        (SUSPENDED, SUSPEND, "suspended: this kernel has no irq-suspend-timeout (6.13)"),
+        (DEFERRED, TIMEOUT, "deferred: which NAPI serves the queue is not known"),
+        (BUSY, "nothing", "busy: its NAPI cannot have a thread"),
+    ],
+)
+def test_a_mode_that_lacks_something_is_refused_as_a_whole(
+    wanted: Reception, lacks: str, why: str
+) -> None:
+    settings = {name: value for name, value in ZERO.items() if not name.startswith(lacks)}
+    known = memory(replace(ARMED, settings=settings))
+    wants(known, wanted)
+    assert asked(known) == {}
+    assert why_not(known)[0] == why
+
+
+def test_a_dedicated_queue_has_a_thread_first_and_gives_it_back() -> None:
+    softirq = tuple(replace(queue, threaded=False, pid=None) for queue in ARMED.queues)
+    threads = {f"{THREAD}:{queue}": "0" for queue in QUEUES}
+    known = memory(replace(ARMED, queues=softirq, settings=ZERO | threads))
+    wants(known, DEDICATED)
+    names = [*asked(known)]
+    assert names[0] == f"{THREAD}:0"
+    assert names.index(f"{THREAD}:0") < names.index(f"{TIMEOUT}:0") < names.index(f"{DEFER}:0")
+    wants(known, DEFERRED)
+    assert asked(known) == threads | {
+        f"{kind}:{queue}": value for queue in QUEUES for kind, value in TIMES.items()
+    }
+
+
+def test_polling_without_end_leaves_a_cpu_to_everybody_else() -> None:
+    threads = {f"{THREAD}:{queue}": "0" for queue in QUEUES}
+    known = memory(replace(ARMED, settings=ZERO | threads))
+    known.know_cpus([Cpu(0, True, 0, 0, 0, (0,), (0,))])
+    wants(known, BUSY)
+    asked(known)
+    assert why_not(known)[0] == "busy: it would take the last CPU that is not isolated"
+    known.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in (0, 1)])
+    assert f"{THREAD}:0" in asked(known)
+
+
+def test_after_a_restart_an_earlier_mode_is_given_back() -> None:
+    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "50000"}))
+    reception.afresh("nic", {f"{TIMEOUT}:1": "0", "queue-cpu:1": "0-3"}, known)
+    assert asked(known) == {f"{TIMEOUT}:1": "0"}
