@@ -29,7 +29,7 @@ from atfnd.errors import OperatorError
 from tests.guest import simnic_module
 from tests.guest.fetch import Parts, irqbalance, parts
 from tests.guest.initramfs import initramfs
-from tests.guest.machine import Machine
+from tests.guest.machine import DEFAULT_KERNEL, Machine
 from tests.guest.tsc import tsc_khz
 
 __all__ = ["ROOT", "TIMED_OUT", "Outcome", "prepare", "run"]
@@ -78,7 +78,7 @@ def run(
     A guest that dies or stands still before the command starts is started again, and that is
     reported on sys.stderr. OperatorError: none of ATTEMPTS could be started.
     """
-    found = prepare()
+    found = prepare(machine.kernel)
     copies = {"stdout": stdout, "stderr": stderr}
     with _folder() as folder:
         (folder / "initramfs").write_bytes(initramfs(found))
@@ -99,9 +99,10 @@ def run(
     raise OperatorError(f"the guest did not start:\n{said}")
 
 
-def prepare() -> Parts:
-    """Download and build what a guest is made of, where it is missing. OperatorError as `run`."""
-    found = parts()
+def prepare(kernel: str = DEFAULT_KERNEL) -> Parts:
+    """Download and build what a guest with this kernel is made of, where it is missing.
+    OperatorError as `run`."""
+    found = parts(kernel)
     irqbalance()  # the guest has no network
     simnic_module.build(found, BUILD)
     return found
@@ -160,7 +161,6 @@ def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
 def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[bytes]:
     usr = found.qemu / "usr"
     libraries = usr / "lib/x86_64-linux-gnu"
-    kernel = found.kernel / "boot" / f"vmlinuz-{found.release}"
     qemu = [
         *(str(usr / "bin/qemu-system-x86_64"), "-L", str(usr / "share/qemu")),
         *("-L", str(usr / "share/seabios"), "-machine", "q35", "-accel", "tcg,thread=multi"),
@@ -168,7 +168,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
         *("-serial", f"file:{folder}/console"),
         *_share("root", Path("/"), ",readonly=on"),
         *_share("run", folder, ""),
-        *("-kernel", str(kernel), "-initrd", str(folder / "initramfs")),
+        *("-kernel", str(found.image), "-initrd", str(folder / "initramfs")),
         *("-append", f"{KERNEL_ARGUMENTS} guest.init={machine.init} tsc_early_khz={tsc_khz()}"),
         *machine.arguments(),
     ]

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from atfnd.errors import OperatorError
+from tests.guest.fetch import KERNELS
 
-__all__ = ["Machine", "Nics"]
+__all__ = ["DEFAULT_KERNEL", "Machine", "Nics"]
+
+DEFAULT_KERNEL = "6.12"
 
 # Model -> its kernel module and QEMU device. nvme: an idle function whose interrupts simnic takes.
 MODELS = {
@@ -64,6 +67,7 @@ class Machine:
     threads: int = 1
     nics: tuple[Nics, ...] = field(default=())
     init: str = "session"  # PID 1: the command's shell, or systemd with the command as a service
+    kernel: str = DEFAULT_KERNEL
 
     @staticmethod
     def add_arguments(parser: ArgumentParser) -> None:
@@ -72,6 +76,7 @@ class Machine:
         )
         parser.add_argument("--cpus", default="2x2x1", metavar="SOCKETSxCORESxTHREADS")
         parser.add_argument("--init", choices=tuple(BOOT_S), default="session")
+        parser.add_argument("--kernel", choices=tuple(KERNELS), default=DEFAULT_KERNEL)
 
     @classmethod
     def of(cls, options: Namespace) -> Machine:
@@ -80,8 +85,8 @@ class Machine:
         if match is None:
             raise OperatorError(f"--cpus {options.cpus}: not SOCKETSxCORESxTHREADS", "2x2x1")
         sockets, cores, threads = map(int, match.groups())
-        nics = FLEET if options.nic == [EVERY] else options.nic
-        return cls(sockets, cores, threads, tuple(map(Nics.parse, nics)), options.init)
+        nics = tuple(map(Nics.parse, FLEET if options.nic == [EVERY] else options.nic))
+        return cls(sockets, cores, threads, nics, options.init, options.kernel)
 
     @property
     def boot_s(self) -> float:

@@ -8,6 +8,7 @@ port is in `sim-peer`. Addresses are those of the lab (atfnd/lab/wiring.py).
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 NAME = "sim0"
-MODULE = Path(__file__).parents[2] / "build/guest/simnic.ko"
+MODULE = Path(__file__).parents[2] / "build/guest" / os.uname().release / "simnic.ko"
 FAULTS = Path("/sys/kernel/debug/simnic") / NAME
 _HOST, _PEER = "sim-host", "sim-peer"
 

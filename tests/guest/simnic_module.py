@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds the test driver for the guest's kernel: tests/guest/simnic/ -> build/guest/simnic.ko.
-
-Documentation/kbuild/modules.rst. The unpacked headers have no pahole, so no BTF of the module.
+"""Builds the test driver for a guest's kernel: tests/guest/simnic/ becomes simnic.ko in
+build/guest/RELEASE. Documentation/kbuild/modules.rst.
 """
 
 from __future__ import annotations
@@ -18,29 +17,34 @@ from tests.guest.fetch import Parts
 
 __all__ = ["build"]
 
+# Its compiler may be older than the kernel's, and it has no pahole, so no BTF of the module.
+FOR_THIS_MACHINE = (
+    *("CC=gcc", "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=", "CONFIG_DEBUG_INFO_BTF_MODULES="),
+)
 SOURCE = Path(__file__).parent / "simnic"
 
 
 def build(parts: Parts, target: Path) -> None:
-    """Bring `target`/simnic.ko up to date with its sources, when there are any.
+    """Bring `target`/RELEASE/simnic.ko up to date with its sources, when there are any.
 
     OperatorError: it does not compile.
     """
     sources = [path for path in sorted(SOURCE.glob("*")) if _is_source(path)]
     if not sources:
         return
-    state = hashlib.sha256(parts.release.encode())
+    state = hashlib.sha256()
     for path in sources:
         state.update(path.name.encode() + path.read_bytes())
-    folder = target / "simnic"
+    module = target / parts.release / "simnic.ko"
+    folder = module.parent / "simnic"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "state").open("a+") as built:
         fcntl.flock(built, fcntl.LOCK_EX)
         built.seek(0)
-        if built.read() == state.hexdigest() and (target / "simnic.ko").exists():
+        if built.read() == state.hexdigest() and module.exists():
             return
         _make(parts, folder, sources)
-        (folder / "simnic.ko").replace(target / "simnic.ko")
+        (folder / "simnic.ko").replace(module)
         built.truncate(0)
         built.write(state.hexdigest())
 
@@ -50,11 +54,11 @@ def _is_source(path: Path) -> bool:
 
 
 def _make(parts: Parts, folder: Path, sources: list[Path]) -> None:
-    for old in folder.glob("*.[choa]"):  # objects of another kernel, sources that are gone
+    for old in folder.glob("*.[choa]"):  # sources that are gone
         old.unlink()
     for path in sources:
         shutil.copy(path, folder)
-    argv = ["make", "-s", "-C", str(parts.headers), f"M={folder}", "CONFIG_DEBUG_INFO_BTF_MODULES="]
+    argv = ["make", "-s", "-C", str(parts.headers), f"M={folder}", *FOR_THIS_MACHINE]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     done = subprocess.run([*argv, "modules"], env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -6,6 +6,7 @@ Loads and unloads the module, opens sockets at both ends and writes faults to de
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from tests.wait import until
 __all__ = ["HOST", "MODULE", "PEER", "fault", "open_host", "open_peer", "simnic", "unload"]
 
 HERE = Path(__file__).parent
-MODULE = HERE.parents[1] / "build/guest/simnic.ko"
+MODULE = HERE.parents[1] / "build/guest" / os.uname().release / "simnic.ko"
 HOST: dict[int, str] = {socket.AF_INET: "10.9.0.1", socket.AF_INET6: "fd09::1"}
 PEER: dict[int, str] = {socket.AF_INET: "10.9.0.2", socket.AF_INET6: "fd09::2"}
 NETNS = "peer"
