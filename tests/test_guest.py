@@ -18,12 +18,13 @@ from atfnd.errors import OperatorError
 from tests.debian import build
 from tests.guest import boot
 from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
-from tests.guest.collected import machine_of, run_tests, together
-from tests.guest.machine import Machine
+from tests.guest.collected import Group, machines_of, run_tests, together
+from tests.guest.machine import DEFAULT_KERNEL, Machine
 from tests.wait import until
 
-MAIN_JOB = ROOT / "tests/guest/test_end_to_end.py"  # of `make test`
-FILES = sorted({*(ROOT / "tests/guest").glob("test_*.py")} - {MAIN_JOB})
+FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
+WANTED = [(machine, file) for file in FILES for machine in machines_of(file)]
+MAIN_JOB = (Machine(), ROOT / "tests/guest/test_end_to_end.py")  # of `make test`
 FILES_S = 2400.0
 # A kernel changes its own code by way of a breakpoint (text_poke_bp_batch(), Linux 6.12
 # arch/x86/kernel/alternative.c): when BPF programs and tracepoints are attached, among others. An
@@ -36,8 +37,9 @@ SLOW = re.compile(r"\d+\.\d\ds (setup|call|teardown) ")  # of `pytest --duration
 pytestmark = pytest.mark.timeout(FILES_S + 300)
 
 
-def named(files: tuple[Path, ...]) -> str:
-    return " ".join(file.stem.removeprefix("test_") for file in files)
+def named(group: Group) -> str:
+    kernel = () if group.machine.kernel == DEFAULT_KERNEL else (f"{group.machine.kernel}:",)
+    return " ".join([*kernel, *(file.stem.removeprefix("test_") for file in group.files)])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,32 +49,33 @@ def bytecode() -> None:
         assert compileall.compile_dir(ROOT / folder, quiet=1)
 
 
-@pytest.mark.parametrize("files", together(FILES), ids=named)
-def test_in_the_guest(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    passes(files, capsys)
+@pytest.mark.parametrize("group", together(w for w in WANTED if w != MAIN_JOB), ids=named)
+def test_in_the_guest(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+    passes(group, capsys)
 
 
 def test_the_main_job_in_the_guest(capsys: pytest.CaptureFixture[str]) -> None:
     """Armed, filters in the NIC's table, packets on their queues, interrupts that follow, restored:
     the part of the guest that `make test` has time for."""
-    passes((MAIN_JOB,), capsys)
+    [group] = together([MAIN_JOB])
+    passes(group, capsys)
 
 
-def passes(files: tuple[Path, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def passes(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
     report = io.BytesIO()
-    if machine_of(files[0]).init == "systemd":
+    if group.machine.init == "systemd":
         build()
-    outcome = run_tests(files, report, FILES_S)
+    outcome = run_tests(group, report, FILES_S)
     if outcome.exit_code is None and STALE_BREAKPOINT in outcome.console:
         with capsys.disabled():
-            print(f"\n{named(files)}: the emulated CPU met a stale breakpoint, once more")
+            print(f"\n{named(group)}: the emulated CPU met a stale breakpoint, once more")
         report = io.BytesIO()
-        outcome = run_tests(files, report, FILES_S)
+        outcome = run_tests(group, report, FILES_S)
     said = report.getvalue().decode()
     assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
     assert outcome.complaints == ()
     with capsys.disabled():
-        print(f"\n{named(files)} in the guest: {said.splitlines()[-1]}")
+        print(f"\n{named(group)} in the guest: {said.splitlines()[-1]}")
         for line in said.splitlines():
             if line.startswith("not run: ") or SLOW.match(line):
                 print(line)
@@ -155,4 +158,4 @@ def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "test_x.py"
     file.write_text(f"GUEST = {words!r}\n")
     with pytest.raises(OperatorError, match=r"--nic|--cpus"):
-        machine_of(file)
+        machines_of(file)

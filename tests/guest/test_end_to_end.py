@@ -22,6 +22,7 @@ from tests.wait import until
 
 __all__: list[str] = []
 
+SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 CPUS = (0, 1, 2, 3)
 
 
