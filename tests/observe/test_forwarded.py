@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -22,6 +23,8 @@ __all__: list[str] = []
 
 PACKETS, PAYLOAD = 50, 100
 HEADERS = 14 + 20 + 8  # Ethernet, IPv4, UDP
+TCP_HEADERS = 14 + 20 + 32  # with its time stamps
+UDP_SEGMENT = 103  # include/uapi/linux/udp.h
 PORT = 9
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -107,6 +110,40 @@ def test_forwarded_packets_are_counted_by_interface_queue_and_cpu(bed: Bed) -> N
     assert (one.packets, one.bytes, one.cpu) == (PACKETS, PACKETS * (PAYLOAD + HEADERS), cpu)
     assert one.tx_queue == 0
     assert missed == 0
+
+
+def test_each_segment_that_the_nic_cuts_has_headers_of_its_own(bed: Bed) -> None:
+    sender, _ = warmed(bed)
+    sender.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, PAYLOAD)
+    with closing(ForwardedPackets()) as counter:
+        sender.sendto(bytes(PACKETS * PAYLOAD), ("10.78.1.2", PORT))  # one packet, until it is cut
+        until(lambda: ("f0", "f1") in between(bed, counter.read()), "it is forwarded")
+        found = between(bed, counter.read())["f0", "f1"]
+    assert sum(each.packets for each in found) == PACKETS
+    assert sum(each.bytes for each in found) == PACKETS * (PAYLOAD + HEADERS)
+
+
+def test_the_bytes_of_a_connection_are_those_that_it_has_sent(bed: Bed) -> None:
+    warmed(bed)
+    listener = bed.sink.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(("10.78.1.2", PORT))
+    listener.listen()
+    sender = bed.gen.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sender.connect(("10.78.1.2", PORT))
+    receiver = bed.sink.stack.enter_context(listener.accept()[0])
+
+    def sent() -> tuple[int, int]:
+        """Segments and bytes of data (struct tcp_info, include/uapi/linux/tcp.h)."""
+        info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 208)
+        return struct.unpack_from("I", info, 156)[0], struct.unpack_from("Q", info, 200)[0]
+
+    with closing(ForwardedPackets()) as counter:
+        for _ in range(8):
+            sender.sendall(bytes(60_000))
+            assert len(receiver.recv(60_000, socket.MSG_WAITALL)) == 60_000
+        found, (segments, octets) = between(bed, counter.read())["f0", "f1"], sent()
+    assert sum(each.packets for each in found) == segments
+    assert sum(each.bytes for each in found) == octets + segments * TCP_HEADERS
 
 
 def test_what_the_machine_sends_and_receives_itself_is_no_pair(bed: Bed) -> None:

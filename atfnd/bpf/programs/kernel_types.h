@@ -141,6 +141,9 @@ struct sk_buff {
 	unsigned char *head;
 	unsigned char *data;
 	unsigned int end;
+	__u8 encapsulation : 1;
+	__u16 inner_transport_header;
+	__u16 transport_header;
 	__u16 network_header;
 	__be16 protocol;
 	unsigned int len;
@@ -148,7 +151,9 @@ struct sk_buff {
 };
 
 struct skb_shared_info {
+	unsigned short gso_size;
 	unsigned short gso_segs;
+	unsigned int gso_type;
 };
 
 struct seq_file;

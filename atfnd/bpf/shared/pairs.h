@@ -19,7 +19,7 @@ struct pair_key {
 
 struct pair_count {
 	__u64 packets; /* as they leave: a segment of GSO is one */
-	__u64 bytes;
+	__u64 bytes;   /* each with its headers, Ethernet's among them */
 };
 
 #endif
