@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from atfnd.diagnose.gain import Around, Parts, not_measured, summarised
-from atfnd.diagnose.pairs import Counted, paired
+from atfnd.diagnose.pairs import Counted, not_counted, of_nic, paired
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.measurement.compare import compare
@@ -34,6 +34,7 @@ from atfnd.model import (
     FlowKey,
     FlowState,
     ForwardedCount,
+    ForwardedTotals,
     Gain,
     GuardState,
     InterfaceRule,
@@ -110,6 +111,8 @@ class Published:
             ForwardedCount(1, 2, 3, 0, 0, 6_000, 3_000_000),
             ForwardedCount(1, 3, 7, 0, 2, 1_000, 64_000),
         )
+        self.pairs_wanted = list[float]()  # for how long, by whom it was
+        self.forwarded_totals: ForwardedTotals | None = None
         self.surveyed = Survey(
             (
                 read,
@@ -186,7 +189,7 @@ class Published:
         changes = {("lab:lab", "insert", 0): 16, ("lab:lab", "insert", errno.ENOSPC): 1}
         lateness = Lateness((0.001, 0.01), (90, 9, 1), 0.25)
         status = replace(self.status(), moves=(("hold", "proven", 3),))
-        return Counts(status, flows, changes, tuple(nics), lateness, 0)
+        return Counts(status, flows, changes, tuple(nics), lateness, 0, self.forwarded_totals)
 
     def flows(self) -> Sequence[Flow | None]:
         return self.table.slots()
@@ -315,10 +318,23 @@ class Published:
 
     async def pairs(self, nic: str | None, seconds: float) -> Pairs:
         if self.unseen is not None:
-            return Pairs(0.0, self.unseen, 0, ())
+            return not_counted(self.unseen)
         counted = Counted(seconds, 9, self.forwarded)
+        return of_nic(self._paired(counted), nic)
+
+    def latest_pairs(self, nic: str | None) -> Pairs:
+        if self.unseen is not None:
+            return not_counted(self.unseen)
+        return of_nic(self._paired(Counted(2.0, 0, self.forwarded)), nic)
+
+    def want_pairs(self, seconds: float) -> None:
+        self.pairs_wanted.append(seconds)
+
+    def _paired(self, counted: Counted) -> Pairs:
         names = {(1, 2): "lab:lab", (1, 3): "eth1"}
-        return paired(counted, names, {(1, 3, 1): 3, (1, 3, 0): 2}, Parts(self.cpus), nic)
+        first, second = (replace(self.views[1].queues[n], cpu=cpu) for n, cpu in ((0, 2), (1, 3)))
+        egress = replace(self.views[1], queues=(first, second))
+        return paired(counted, names, {(1, 2): self.views[0], (1, 3): egress}, Parts(self.cpus))
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:
         if self.unseen is not None:

@@ -69,7 +69,7 @@ ORDERS = {
         ("CALLS", "CPUS", "BY", "PID", "HOME", *_DISTANCES), last=("APPLICATION",)
     ),
     "gains": Order(("PROBED", *_DISTANCES)),
-    "pairs": Order(("BYTES/S", "TXQ"), last=("IN", "OUT")),
+    "pairs": Order(("BYTES/S", "RXQ", "TXQ"), last=("IN", "OUT")),
     "measured": Order(("PAIRS", "PERCENT")),
 }  # fmt: skip
 

@@ -20,8 +20,8 @@ def say_pairs(answer: Row) -> None:
     if answer["why_not"] is not None:
         say(f"not counted: {text(answer['why_not'])}")
         return
-    columns = ("IN", "OUT", ">TXQ", ">PPS", ">BYTES/S", ">CPU", ">TX-CPU", "DISTANCE")
-    fields = "ingress egress tx_queue pps bytes cpu tx_cpu distance"
+    columns = ("IN", ">RXQ", "OUT", ">TXQ", ">PPS", ">BYTES/S", ">CPU", ">TX-CPU", "DISTANCE")
+    fields = "ingress rx_queue egress tx_queue pps bytes cpu tx_cpu distance"
     rows = [_shown(row) for row in answer["pairs"]]
     grid = plain("pairs", columns, fields, rows)
     show(explained(grid, lambda: f"no packet was forwarded in {answer['seconds']:.1f} s"))

@@ -1,63 +1,179 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Counts for some seconds what the machine forwards, on request.
-
-Writes nothing to a NIC. One count runs at a time: a request meanwhile gets the answer of that one.
-"""
+"""Counts what the machine forwards, while somebody wants to know it. Writes nothing to a NIC."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from contextlib import closing
-from threading import Event
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
 
 from atfnd.daemon.session import Sessions
 from atfnd.diagnose.gain import Parts
-from atfnd.diagnose.pairs import Counted, paired
-from atfnd.model import Pairs
+from atfnd.diagnose.pairs import Counted, Tally, not_counted, of_nic, paired
+from atfnd.model import Distance, ForwardedTotals, NicView, Pairs
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.forwarded import ForwardedPackets, interface_names, namespace
 
-__all__ = ["Pairing"]
+__all__ = ["ForwardedCounts", "Pairing"]
+
+EVERY_S = 2.0  # between two matrices
+AGAIN_S = 60.0  # after the kernel has refused the program
+JUST_BEGUN = f"the count has just begun: ask again in {EVERY_S:.0f} s"
+
+T = TypeVar("T")
+
+
+class ForwardedCounts:
+    """One count for all who want it. The program is loaded, read and detached on a thread of its
+    own: each takes longer than the event loop may wait."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "forwarded")
+        self._counter: ForwardedPackets | None = None  # only that thread uses it
+        self._until_s: dict[object, float] = {}  # by who wants it (CLOCK_MONOTONIC)
+        self._changed = asyncio.Event()
+
+    def want(self, who: object, seconds: float = math.inf) -> None:
+        """For so long from now, or until `release`."""
+        self._until_s[who] = time.monotonic() + seconds
+        self._changed.set()
+
+    def release(self, who: object) -> None:
+        self._until_s.pop(who, None)
+        self._changed.set()
+
+    def wanted(self) -> bool:
+        now_s = time.monotonic()
+        self._until_s = {who: until for who, until in self._until_s.items() if until > now_s}
+        return bool(self._until_s)
+
+    async def change(self, seconds: float | None) -> None:
+        """Returns when somebody wants it or releases it, or after so many seconds."""
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def read(self) -> Tally:
+        """What was counted until now, by a count that begins at the latest now. OSError: the kernel
+        refuses the program."""
+        return await self._on_thread(self._read)
+
+    async def detach(self) -> None:
+        """Nothing is left in the kernel; the next `read` begins another count."""
+        await self._on_thread(self._detach)
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _read(self) -> Tally:
+        if self._counter is None:
+            self._counter = ForwardedPackets()
+        return Tally.of(time.monotonic(), self._counter.missed(), self._counter.read())
+
+    def _detach(self) -> None:
+        if self._counter is not None:
+            self._counter.close()
+            self._counter = None
 
 
 class Pairing:
-    """Holds the count that runs, if one does."""
+    """What is forwarded: on request, and all the time while somebody wants it."""
 
     def __init__(self, sessions: Sessions, cpus: CpuWatch) -> None:
         self._sessions, self._cpus = sessions, cpus
-        self._running: asyncio.Future[Counted] | None = None
-        self._ended = Event()
+        self._counts = ForwardedCounts()
+        self.want, self.release = self._counts.want, self._counts.release
+        self._latest: Pairs | None = None
+        self._totals: ForwardedTotals | None = None
+        self._ended = asyncio.Event()
+
+    def latest(self, nic: str | None = None) -> Pairs:
+        """Of the last EVERY_S, to or from this interface or all. It is known from the second
+        EVERY_S on for which it is wanted."""
+        return of_nic(self._latest or not_counted(JUST_BEGUN), nic)
+
+    def totals(self) -> ForwardedTotals | None:
+        """Since it is wanted; None: it is not."""
+        return self._totals
 
     async def pairs(self, nic: str | None, seconds: float) -> Pairs:
         """As `serve.Source.pairs`."""
-        if self._running is None or self._running.done():
-            self._running = asyncio.ensure_future(asyncio.to_thread(_count, seconds, self._ended))
+        asker = object()
+        self._counts.want(asker)
         try:
-            counted = await asyncio.shield(self._running)
+            before = await self._counts.read()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._ended.wait()
+                return not_counted("the daemon ends")
+            counted = (await self._counts.read()).since(before)
         except OSError as refusal:
-            return Pairs(0.0, f"the kernel refuses the program: {refusal.strerror}", 0, ())
-        views = [session.view for session in self._sessions.values()]
-        names = await asyncio.to_thread(interface_names, {None, *(view.netns for view in views)})
-        tx_cpus: dict[tuple[int, int, int], int | None] = {}
-        for view in views:
-            try:
-                inode = namespace(view.netns)
-            except FileNotFoundError:
-                continue  # it has just gone
-            names[inode, view.ifindex] = view.name
-            tx_cpus |= {(inode, view.ifindex, queue.index): queue.cpu for queue in view.queues}
-        return paired(counted, names, tx_cpus, Parts(self._cpus.known()), nic)
+            return _refused(refusal)
+        finally:
+            self._counts.release(asker)
+        (found,) = await self._paired(counted)
+        return of_nic(found, nic)
+
+    async def keep(self) -> None:
+        """Counts while it is wanted; detaches when it is not, and at the end."""
+        try:
+            while True:
+                while not self._counts.wanted():
+                    await self._counts.change(None)
+                await self._while_wanted()
+                self._latest = self._totals = None
+                await self._counts.detach()
+        finally:
+            await self._counts.detach()
 
     def close(self) -> None:
-        """A count that is under way ends now."""
+        """A request that waits for its count is answered now."""
         self._ended.set()
 
+    async def _while_wanted(self) -> None:
+        first: Tally | None = None
+        before: Tally | None = None
+        due_s, by_distance = time.monotonic(), Counter[Distance | None]()
+        while self._counts.wanted():
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + EVERY_S
+                try:
+                    now = await self._counts.read()
+                except OSError as refusal:
+                    self._latest = _refused(refusal)
+                    due_s += AGAIN_S
+                    continue
+                if first is not None and before is not None:
+                    latest, whole = await self._paired(now.since(before), now.since(first))
+                    for each in latest.pairs:
+                        by_distance[each.distance] += each.packets
+                    self._latest = latest
+                    self._totals = ForwardedTotals(whole.pairs, dict(by_distance), whole.missed)
+                first, before = first or now, now
+            await self._counts.change(max(0.0, due_s - time.monotonic()))
 
-def _count(seconds: float, ended: Event) -> Counted:
-    """On a thread: to load the program takes longer than the event loop may wait."""
-    with closing(ForwardedPackets()) as counter:
-        began = time.monotonic()
-        ended.wait(seconds)
-        counts, took_s = tuple(counter.read()), time.monotonic() - began
-        return Counted(took_s, counter.missed(), counts)
+    async def _paired(self, *counted: Counted) -> list[Pairs]:
+        views = [session.view for session in self._sessions.values()]
+        parts = Parts(self._cpus.known())
+        return await asyncio.to_thread(_paired, counted, views, parts)
+
+
+def _paired(counted: Iterable[Counted], views: Iterable[NicView], parts: Parts) -> list[Pairs]:
+    """On a thread: there may be thousands of pairs, and many interfaces to ask rtnetlink for."""
+    names = interface_names({None, *(view.netns for view in views)})
+    nics: dict[tuple[int, int], NicView] = {}
+    for view in views:
+        with suppress(FileNotFoundError):  # it has just gone
+            nics[namespace(view.netns), view.ifindex] = view
+    names |= {at: view.name for at, view in nics.items()}
+    return [paired(each, names, nics, parts) for each in counted]
+
+
+def _refused(refusal: OSError) -> Pairs:
+    return not_counted(f"the kernel refuses the program: {refusal.strerror}")

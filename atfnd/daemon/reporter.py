@@ -41,6 +41,7 @@ from atfnd.model import (
     Finding,
     Flow,
     FlowKey,
+    ForwardedTotals,
     Habit,
     NapiTime,
     NicCounts,
@@ -83,6 +84,7 @@ class Reporter:
         self.punctuality, self.notify = Punctuality(), Notify()
         self.resyncs: Callable[[], int] = lambda: 0
         self.guard: Callable[[str], NicGuard | None] = lambda nic: None
+        self.forwarded: Callable[[], ForwardedTotals | None] = lambda: None
 
     def status(self) -> Status:
         """The daemon at a glance."""
@@ -148,6 +150,7 @@ class Reporter:
             nics=tuple(map(self._counts_of, self._sessions.values())),
             lateness=self.punctuality.counted(),
             log_lost=self._changes.log.lost,
+            forwarded=self.forwarded(),
         )
 
     def _counts_of(self, session: NicSession) -> NicCounts:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.measuring import Measuring
@@ -47,7 +49,9 @@ class Served:
         self.arm, self.disarm = operator.arm, operator.disarm
         self.pause, self.resume, self.restore = operator.pause, operator.resume, operator.restore
         self.reload, self.recording = reload.reload, reports.recording
-        self.measure, self.pairs = measuring.measure, pairing.pairs
+        self.measure = measuring.measure
+        self.pairs, self.latest_pairs = pairing.pairs, pairing.latest
+        self.want_pairs = partial(pairing.want, "a reader")
 
     @property
     def audited_ns(self) -> int:

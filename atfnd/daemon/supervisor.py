@@ -151,6 +151,7 @@ class Supervisor:
         reporter.guard = guarding.shown
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
         self._pairing = Pairing(sessions, cpus)
+        reporter.forwarded = self._pairing.totals
         self.source = Served(
             reporter,
             operator,
@@ -245,6 +246,7 @@ class Supervisor:
         chores = [self._reload.hangups(), self._reporter.punctuality.watch()]
         self._guarding.pace = self.guard_pace
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
+        chores.append(self._pairing.keep())
         chores.append(own_cpu.keep(self._executor.take, counts=self.pace.counts))
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.diagnose.gain import Parts
-from atfnd.model import ForwardedCount, Pair, Pairs
+from atfnd.model import ForwardedCount, NicView, Pair, Pairs
 
-__all__ = ["Counted", "paired"]
+__all__ = ["Counted", "Tally", "not_counted", "of_nic", "paired"]
+
+_Key = tuple[int, int, int, int, int]  # of a `ForwardedCount`: all that it does not count
 
 
 class Counted(NamedTuple):
@@ -20,39 +23,89 @@ class Counted(NamedTuple):
     counts: tuple[ForwardedCount, ...]
 
 
+class Tally(NamedTuple):
+    """All that one count has counted, at a moment (CLOCK_MONOTONIC)."""
+
+    at_s: float
+    missed: int
+    counts: Mapping[_Key, ForwardedCount]
+
+    @classmethod
+    def of(cls, at_s: float, missed: int, counts: list[ForwardedCount]) -> Tally:
+        return cls(at_s, missed, {_key(each): each for each in counts})
+
+    def since(self, before: Tally) -> Counted:
+        """What has come since an earlier moment of the same count."""
+        new = (_less(each, before.counts.get(key)) for key, each in self.counts.items())
+        counts = tuple(each for each in new if each.packets)
+        return Counted(self.at_s - before.at_s, self.missed - before.missed, counts)
+
+
+def _key(each: ForwardedCount) -> _Key:
+    return each.netns, each.ingress_ifindex, each.egress_ifindex, each.tx_queue, each.cpu
+
+
+def _less(each: ForwardedCount, before: ForwardedCount | None) -> ForwardedCount:
+    if before is None:
+        return each
+    return each._replace(packets=each.packets - before.packets, bytes=each.bytes - before.bytes)
+
+
+def not_counted(why: str) -> Pairs:
+    return Pairs(0.0, why, 0, ())
+
+
+def of_nic(pairs: Pairs, nic: str | None) -> Pairs:
+    """Only what comes in or goes out there; None: all."""
+    if nic is None:
+        return pairs
+    return replace(
+        pairs, pairs=tuple(each for each in pairs.pairs if nic in (each.ingress, each.egress))
+    )
+
+
 def paired(
     counted: Counted,
     names: Mapping[tuple[int, int], str],
-    tx_cpus: Mapping[tuple[int, int, int], int | None],
+    nics: Mapping[tuple[int, int], NicView],
     parts: Parts,
-    nic: str | None = None,
 ) -> Pairs:
-    """`names`: of interfaces, by namespace and ifindex. `tx_cpus`: where a TX queue's channel is
-    served, by namespace, ifindex and queue. `nic`: only what comes in or goes out there."""
-    every = (_pair(each, counted.seconds, names, tx_cpus, parts) for each in counted.counts)
-    chosen = (each for each in every if nic in (None, each.ingress, each.egress))
-    pairs = sorted(chosen, key=lambda each: (-each.packets_pps, each.ingress, each.egress))
+    """`names` of interfaces, and those that are watched, by namespace and ifindex."""
+    tx_cpus = {(*at, queue.index): queue.cpu for at, view in nics.items() for queue in view.queues}
+    rx_queues = {at: _queue_of_cpu(view) for at, view in nics.items()}
+
+    def name(at: tuple[int, int]) -> str:
+        return names.get(at, f"interface {at[1]}")
+
+    def pair(each: ForwardedCount) -> Pair:
+        ingress, egress = (each.netns, each.ingress_ifindex), (each.netns, each.egress_ifindex)
+        tx_cpu = tx_cpus.get((*egress, each.tx_queue))
+        return Pair(
+            ingress=name(ingress),
+            rx_queue=rx_queues.get(ingress, {}).get(each.cpu),
+            egress=name(egress),
+            tx_queue=each.tx_queue,
+            cpu=each.cpu,
+            tx_cpu=tx_cpu,
+            distance=None if tx_cpu is None else parts.distance(each.cpu, tx_cpu),
+            packets=each.packets,
+            packets_pps=each.packets / counted.seconds,
+            bytes_per_s=each.bytes / counted.seconds,
+        )
+
+    pairs = sorted(
+        map(pair, counted.counts), key=lambda each: (-each.packets, each.ingress, each.egress)
+    )
     return Pairs(counted.seconds, None, counted.missed, tuple(pairs))
 
 
-def _pair(
-    each: ForwardedCount,
-    seconds: float,
-    names: Mapping[tuple[int, int], str],
-    tx_cpus: Mapping[tuple[int, int, int], int | None],
-    parts: Parts,
-) -> Pair:
-    def name(ifindex: int) -> str:
-        return names.get((each.netns, ifindex), f"interface {ifindex}")
-
-    tx_cpu = tx_cpus.get((each.netns, each.egress_ifindex, each.tx_queue))
-    return Pair(
-        ingress=name(each.ingress_ifindex),
-        egress=name(each.egress_ifindex),
-        tx_queue=each.tx_queue,
-        cpu=each.cpu,
-        tx_cpu=tx_cpu,
-        distance=None if tx_cpu is None else parts.distance(each.cpu, tx_cpu),
-        packets_pps=each.packets / seconds,
-        bytes_per_s=each.bytes / seconds,
-    )
+def _queue_of_cpu(view: NicView) -> dict[int, int | None]:
+    """The receive queue that is served on each CPU; None where there are several. A packet of RPS
+    may be of any queue."""
+    found: dict[int, int | None] = {}
+    if any(name.startswith("rps-cpus:") and cpus for name, cpus in view.settings.items()):
+        return found
+    for queue in view.queues:
+        if queue.cpu is not None:
+            found[queue.cpu] = None if queue.cpu in found else queue.index
+    return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from atfnd.model.flow import FlowState
+from atfnd.model.pairs import ForwardedTotals
 from atfnd.model.reads import NicReads
 from atfnd.model.status import Status
 
@@ -47,3 +48,4 @@ class Counts:
     nics: tuple[NicCounts, ...]
     lateness: Lateness
     log_lost: int  # messages that found no room in the log
+    forwarded: ForwardedTotals | None  # None: not counted now

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from atfnd.model.topology import Distance
 
-__all__ = ["ForwardedCount", "Pair", "Pairs"]
+__all__ = ["ForwardedCount", "ForwardedTotals", "Pair", "Pairs"]
 
 
 class ForwardedCount(NamedTuple):
@@ -21,19 +22,21 @@ class ForwardedCount(NamedTuple):
     tx_queue: int
     cpu: int  # that forwarded them
     packets: int  # as they leave: a segment of GSO is one
-    bytes: int
+    bytes: int  # each with its headers, Ethernet's among them
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The packets of one `ForwardedCount` in each second."""
+    """The packets of one `ForwardedCount`, and how many in each second."""
 
     ingress: str
+    rx_queue: int | None  # whose channel is served on `cpu`; None: not known, or there are several
     egress: str
     tx_queue: int
-    cpu: int
+    cpu: int  # that forwarded them
     tx_cpu: int | None  # takes back what was sent; None: not known
     distance: Distance | None  # of the two CPUs
+    packets: int
     packets_pps: float
     bytes_per_s: float
 
@@ -46,3 +49,12 @@ class Pairs:
     why_not: str | None  # why nothing was counted; None: it was
     missed: int  # packets that found no room
     pairs: tuple[Pair, ...]  # most packets first
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedTotals:
+    """What was forwarded since the count that goes on began."""
+
+    pairs: tuple[Pair, ...]  # most packets first
+    by_distance: Mapping[Distance | None, int]  # packets, by the distance when they were counted
+    missed: int  # packets that found no room

@@ -133,8 +133,13 @@ class Source(Protocol):
         such interface; OSError: the kernel refused."""
 
     async def pairs(self, nic: str | None, seconds: float) -> Pairs:
-        """What is forwarded, to or from this NIC or all: counted for so many seconds, or by the
-        count that is under way."""
+        """What is forwarded, to or from this NIC or all: counted for so many seconds."""
+
+    def latest_pairs(self, nic: str | None) -> Pairs:
+        """The same, of the last seconds in which it was counted because somebody wants it."""
+
+    def want_pairs(self, seconds: float) -> None:
+        """A reader wants it counted for so long from now."""
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:
         """What arming this NIC, or any, would gain: by a look of so many seconds at what is read,

@@ -107,10 +107,10 @@ def test_gain(daemon: Serving) -> None:
 def test_pairs(daemon: Serving) -> None:
     out = [" ".join(line.split()) for line in lines(daemon, "pairs", "--for", "2s")]
     assert out == [
-        "IN OUT TXQ PPS BYTES/S CPU TX-CPU DISTANCE",
-        "lab:lab eth1 0 3000 1.4M 0 2 LLC",
-        "lab:lab eth1 1 1500 732.4K 3 3 same CPU",
-        "eth1 interface 7 0 500 31.2K 2 - -",
+        "IN RXQ OUT TXQ PPS BYTES/S CPU TX-CPU DISTANCE",
+        "lab:lab 0 eth1 0 3000 1.4M 0 2 LLC",
+        "lab:lab 3 eth1 1 1500 732.4K 3 3 same CPU",
+        "eth1 0 interface 7 0 500 31.2K 2 - -",
         "30% of the packets are received and sent on one CPU, of 10% it is not known",
         "9 packets are not in this: no room",
     ]

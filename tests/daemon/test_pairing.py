@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 
@@ -23,85 +27,212 @@ from tests.wait import until
 
 __all__: list[str] = []
 
+T = TypeVar("T")
+
 OURS = namespace(None)
 QUEUES = tuple(replace(queue, cpu=queue.index + 4) for queue in NIC.queues[:2])
+INGRESS = replace(NIC, name="eth2", netns=None, ifindex=900_002, queues=QUEUES)
 VIEW = replace(NIC, name="eth1", netns=None, ifindex=900_001, queues=QUEUES)
 COUNT = ForwardedCount(OURS, 900_002, 900_001, 1, 4, 1_000, 64_000)
 ELSEWHERE = COUNT._replace(egress_ifindex=900_003, packets=5_000)
+LATER = COUNT._replace(cpu=7)  # not from the beginning
 
 
 class Counter:
-    """In place of BPF; `made` of them in all, `open` now."""
+    """In place of BPF; `made` of them in all, `open` now. From one reading to the next the same
+    comes."""
 
     made = open = 0
     refuses = 0
+    threads: ClassVar[set[int]] = set()
 
     def __init__(self) -> None:
+        Counter.threads.add(threading.get_ident())
         if Counter.refuses:
             raise OSError(Counter.refuses, os.strerror(Counter.refuses))
+        self.readings = 0
         Counter.made += 1
         Counter.open += 1
 
     def read(self) -> list[ForwardedCount]:
-        return [COUNT, ELSEWHERE]
+        Counter.threads.add(threading.get_ident())
+        self.readings += 1
+        every = [COUNT, ELSEWHERE, *([LATER] if self.readings > 1 else [])]
+        return [
+            each._replace(packets=each.packets * self.readings, bytes=each.bytes * self.readings)
+            for each in every
+        ]
 
     def missed(self) -> int:
-        return 3
+        return 3 * self.readings
 
     def close(self) -> None:
+        Counter.threads.add(threading.get_ident())
         Counter.open -= 1
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Pairing:
     Counter.made = Counter.open = Counter.refuses = 0
+    Counter.threads = set()
     monkeypatch.setattr(pairing, "ForwardedPackets", Counter)
+    monkeypatch.setattr(pairing, "EVERY_S", 0.01)
     part: Any = SimpleNamespace
-    sessions: Sessions = {"eth1": part(view=VIEW)}
+    sessions: Sessions = {"eth1": part(view=VIEW), "eth2": part(view=INGRESS)}
     return Pairing(sessions, part(known=topology))
 
 
-def test_pairs_have_names_and_the_cpu_of_their_tx_queue(asked: Pairing) -> None:
-    found = asyncio.run(asked.pairs(None, 0.01))
-    far, near = found.pairs
-    assert (far.ingress, far.egress, far.tx_cpu) == ("interface 900002", "interface 900003", None)
+@asynccontextmanager
+async def kept(asked: Pairing) -> AsyncGenerator[None]:
+    """As the daemon does all its life."""
+    task = asyncio.ensure_future(asked.keep())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def comes(what: Callable[[], bool], about: str) -> None:
+    await asyncio.to_thread(until, what, about)
+
+
+def run(work: Awaitable[T]) -> T:
+    async def whole() -> T:
+        return await work
+
+    return asyncio.run(whole())
+
+
+def test_pairs_have_names_and_the_cpu_of_their_queues(asked: Pairing) -> None:
+    found = run(asked.pairs(None, 0.01))
+    far, later, near = found.pairs
+    assert (far.ingress, far.egress, far.tx_cpu) == ("eth2", "interface 900003", None)
     assert far.distance is None
-    assert (near.egress, near.tx_queue, near.cpu, near.tx_cpu) == ("eth1", 1, 4, 5)
+    assert (later.ingress, later.rx_queue, later.cpu) == ("eth2", None, 7)  # it has none there
+    assert (near.rx_queue, near.egress, near.tx_queue, near.tx_cpu) == (0, "eth1", 1, 5)
+    assert near.cpu == 4
     assert near.distance is Distance.CORE
     assert near.packets_pps == pytest.approx(1_000 / found.seconds)
     assert near.bytes_per_s == pytest.approx(64_000 / found.seconds)
     assert (found.why_not, found.missed) == (None, 3)
-    assert Counter.open == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"rps-cpus:0": "1-2", "rps-cpus:1": ""}},
+        {"queues": tuple(replace(queue, cpu=4) for queue in NIC.queues[:2])},
+    ],
+    ids=["RPS", "two queues on the CPU"],
+)
+def test_a_receive_queue_is_named_only_where_it_is_known(
+    asked: Pairing, changes: dict[str, Any]
+) -> None:
+    sessions: Any = asked._sessions
+    sessions["eth2"].view = replace(INGRESS, **changes)
+    near = run(asked.pairs("eth1", 0.01)).pairs[-1]
+    assert (near.ingress, near.cpu, near.rx_queue) == ("eth2", 4, None)
 
 
 def test_only_what_passes_this_interface(asked: Pairing) -> None:
-    found = asyncio.run(asked.pairs("eth1", 0.01))
-    assert [each.egress for each in found.pairs] == ["eth1"]
+    found = run(asked.pairs("eth1", 0.01))
+    assert {each.egress for each in found.pairs} == {"eth1"}
 
 
-def test_who_asks_meanwhile_gets_the_same_count(asked: Pairing) -> None:
+def test_who_asks_meanwhile_has_a_time_of_his_own_and_the_same_program(asked: Pairing) -> None:
     async def both() -> None:
-        one, other = await asyncio.gather(asked.pairs(None, 0.01), asked.pairs("eth1", 60))
-        assert one.seconds == other.seconds
-        await asked.pairs(None, 0.01)
+        async with kept(asked):
+            one, other = await asyncio.gather(asked.pairs(None, 0.01), asked.pairs("eth1", 0.2))
+            assert one.seconds < 0.2 <= other.seconds
+            assert Counter.made == 1
+            await comes(lambda: not Counter.open, "it is detached")
 
-    asyncio.run(both())
-    assert Counter.made == 2
+    run(both())
 
 
 def test_a_kernel_that_refuses_is_named(asked: Pairing) -> None:
     Counter.refuses = errno.EPERM
-    found = asyncio.run(asked.pairs(None, 60))
+    found = run(asked.pairs(None, 60))
     assert found.why_not == "the kernel refuses the program: Operation not permitted"
     assert found.pairs == ()
+
+    async def goes_on() -> None:
+        async with kept(asked):
+            asked.want("a rule")
+            await comes(lambda: asked.latest() == found, "the refusal is known")
+
+    run(goes_on())
 
 
 def test_a_count_ends_with_the_daemon(asked: Pairing) -> None:
     async def stops() -> None:
-        waiting = asyncio.ensure_future(asked.pairs(None, 20))
-        await asyncio.to_thread(until, lambda: Counter.open, "it counts")
-        asked.close()
-        assert (await waiting).seconds < 20
+        async with kept(asked):
+            waiting = asyncio.ensure_future(asked.pairs(None, 3600))
+            await comes(lambda: bool(Counter.open), "it counts")
+            asked.close()
+            assert (await waiting).why_not == "the daemon ends"
 
-    asyncio.run(stops())
+    run(stops())
     assert Counter.open == 0
+
+
+def test_it_counts_while_a_rule_wants_it(asked: Pairing) -> None:
+    async def ruled() -> None:
+        async with kept(asked):
+            assert asked.latest().why_not is not None
+            asked.want("a rule")
+            await comes(lambda: asked.latest().why_not is None, "there are pairs")
+            near = asked.latest("eth1").pairs[-1]
+            assert (near.egress, near.packets) == ("eth1", 1_000)  # of one interval
+            totals = asked.totals()
+            assert totals is not None
+            await comes(lambda: sum_of(asked) > 20_000, "it goes on")
+            asked.release("a rule")
+            await comes(lambda: not Counter.open, "it is detached")
+            await comes(lambda: asked.totals() is None, "nothing is shown any more")
+            assert asked.latest().pairs == ()
+
+    run(ruled())
+    assert Counter.made == 1
+
+
+def sum_of(asked: Pairing) -> int:
+    totals = asked.totals()
+    return 0 if totals is None else totals.by_distance.get(Distance.CORE, 0)
+
+
+def test_totals_are_of_the_whole_time(asked: Pairing) -> None:
+    async def ruled() -> None:
+        async with kept(asked):
+            asked.want("a rule")
+            await comes(lambda: sum_of(asked) > 3_000, "some readings")
+            totals = asked.totals()
+            assert totals is not None
+            near = next(each for each in totals.pairs if (each.egress, each.cpu) == ("eth1", 4))
+            assert near.packets == totals.by_distance[Distance.CORE] == totals.missed / 3 * 1_000
+
+    run(ruled())
+
+
+def test_it_ends_when_no_reader_has_asked_for_long(asked: Pairing) -> None:
+    async def read() -> None:
+        async with kept(asked):
+            asked.want("a reader", 0.2)
+            await comes(lambda: asked.latest().why_not is None, "there are pairs")
+            await comes(lambda: not Counter.open, "it is detached")
+
+    run(read())
+
+
+def test_the_loop_never_waits_for_the_kernel(asked: Pairing) -> None:
+    async def read() -> None:
+        async with kept(asked):
+            asked.want("a reader", math.inf)
+            await comes(lambda: asked.latest().why_not is None, "there are pairs")
+
+    run(read())
+    assert Counter.open == 0
+    assert len(Counter.threads) == 1
+    assert threading.get_ident() not in Counter.threads

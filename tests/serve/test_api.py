@@ -57,6 +57,17 @@ def test_status(daemon: Serving) -> None:
     assert status["uptime_s"] > 0
 
 
+def test_the_latest_pairs_are_counted_for_as_long_as_somebody_asks(daemon: Serving) -> None:
+    daemon.do(lambda: setattr(daemon.source, "unseen", "the count has just begun"))
+    first = get(daemon, "/v1/pairs/latest")
+    assert (first["pairs"], first["why_not"]) == ([], "the count has just begun")
+    daemon.do(lambda: setattr(daemon.source, "unseen", None))
+    assert daemon.source.pairs_wanted == [10]
+    found = get(daemon, "/v1/pairs/latest?nic=lab:lab")
+    assert [(row["rx_queue"], row["tx_queue"]) for row in found["pairs"]] == [(0, 0), (3, 1)]
+    assert (found["seconds"], found["why_not"]) == (2, None)
+
+
 def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:
     answer = get(daemon, "/v1/flows")
     assert answer["next"] is None

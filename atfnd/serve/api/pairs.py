@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`GET /v1/pairs`: what is forwarded, from which interface to which TX queue, and on which CPUs."""
+"""`GET /v1/pairs` and `/v1/pairs/latest`: what is forwarded, from which interface to which TX
+queue, and on which CPUs."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from aiohttp import web
 
 from atfnd.model import Pair, Pairs
 from atfnd.serve import Source
-from atfnd.serve.api.answers import JSON, number, query_of, row_list_in, streaming
+from atfnd.serve.api.answers import JSON, number, query_of, row_list, row_list_in, streaming
 from atfnd.serve.api.interfaces import known
 from atfnd.serve.api.views import View
 
 __all__ = ["PairRoutes"]
 
 SECONDS = 2
+KEPT_S = 10.0  # the count, after a question for the latest pairs
 
 
 class PairRoutes:
@@ -23,7 +25,10 @@ class PairRoutes:
         self._source = source
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/v1/pairs", self.pairs, allow_head=False)]
+        return [
+            web.get("/v1/pairs", self.pairs, allow_head=False),
+            web.get("/v1/pairs/latest", self.latest, allow_head=False),
+        ]
 
     async def pairs(self, request: web.Request) -> web.StreamResponse:
         """The answer begins at once, and goes on when the time is over."""
@@ -34,6 +39,15 @@ class PairRoutes:
         found = await self._source.pairs(nic, seconds)
         rows = map(_pair_view, found.pairs)
         return await row_list_in(request, response, "pairs", rows, lambda: _view(found))
+
+    async def latest(self, request: web.Request) -> web.StreamResponse:
+        """Answers at once. Who asks again and again keeps the count alive."""
+        query = query_of(request, "nic")
+        nic = known(self._source, query["nic"]) if "nic" in query else None
+        self._source.want_pairs(KEPT_S)
+        found = self._source.latest_pairs(nic)
+        rows = map(_pair_view, found.pairs)
+        return await row_list(request, "pairs", rows, lambda: _view(found))
 
 
 def _view(found: Pairs) -> View:
@@ -48,6 +62,7 @@ def _view(found: Pairs) -> View:
 def _pair_view(each: Pair) -> View:
     return {
         "ingress": each.ingress,
+        "rx_queue": each.rx_queue,
         "egress": each.egress,
         "tx_queue": each.tx_queue,
         "cpu": each.cpu,
