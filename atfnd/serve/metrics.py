@@ -24,17 +24,30 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from atfnd.model import Counts, CpuUse, GuardState, Lateness, NicCounts, NicGuard, ReadBytes
+from atfnd.model import (
+    Counts,
+    CpuUse,
+    ForwardedTotals,
+    GuardState,
+    Lateness,
+    NicCounts,
+    NicGuard,
+    ReadBytes,
+)
 from atfnd.serve import Source
-from atfnd.serve.api.answers import TURN, query_of
+from atfnd.serve.api.answers import TURN, number, query_of
 
 __all__ = ["Metrics", "families"]
+
+SCRAPED_S = 150.0  # a scrape a minute may fail once
+MOST_PAIRS = 64  # that have series
 
 
 class Metrics:
     """Handler over one source, and the registry that asks it."""
 
     def __init__(self, source: Source) -> None:
+        self._source = source
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collected(source))
         ProcessCollector(registry=self._registry)
@@ -43,8 +56,10 @@ class Metrics:
         return [web.get("/metrics", self.metrics, allow_head=False)]
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """GET /metrics: text, or OpenMetrics where it is asked for."""
-        query_of(request)
+        """GET /metrics?pairs=: text, or OpenMetrics where it is asked for. With `pairs` 1, what is
+        forwarded is counted until the next scrape, at least."""
+        if number(query_of(request, "pairs"), "pairs", 0, 0, 1):
+            self._source.want_pairs(SCRAPED_S)
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         async with request.app[TURN]:
             began_s = time.perf_counter()
@@ -79,6 +94,8 @@ def families(counts: Counts) -> Iterator[Metric]:
     )
     yield from _guards(counts.status.guards)
     yield _lateness(counts.lateness)
+    if counts.forwarded is not None:
+        yield from _forwarded(counts.forwarded)
 
 
 def _counter(name: str, about: str, value: float) -> Metric:
@@ -216,6 +233,29 @@ def _guards(guards: Iterable[NicGuard]) -> Iterator[Metric]:
         if each.change is not None:
             change.add_metric(of, each.change)
     yield from (stopped, stops, pairs, change)
+
+
+def _forwarded(totals: ForwardedTotals) -> Iterator[Metric]:
+    packets = CounterMetricFamily(
+        "atfnd_forwarded_packets",
+        "Forwarded packets of the pairs with most.",
+        labels=("ingress", "egress", "tx_queue", "cpu"),
+    )
+    for each in totals.pairs[:MOST_PAIRS]:
+        of = (each.ingress, each.egress, str(each.tx_queue), str(each.cpu))
+        packets.add_metric(of, each.packets)
+    distances = CounterMetricFamily(
+        "atfnd_forwarded_distance_packets",
+        "All forwarded packets, by what the CPU that sent them shares with that of the TX queue.",
+        labels=("distance",),
+    )
+    for distance, count in totals.by_distance.items():
+        distances.add_metric(("unknown" if distance is None else distance.value,), count)
+    left_out = max(0, len(totals.pairs) - MOST_PAIRS)
+    yield from (packets, distances)
+    yield _gauge("atfnd_forwarded_pairs_left_out", "Pairs that have no series.", left_out)
+    about = "Forwarded packets that found no room to be counted."
+    yield _counter("atfnd_forwarded_missed_packets", about, totals.missed)
 
 
 def _own_cpu(cpu: CpuUse | None) -> Iterator[Metric]:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from atfnd.model import Distance, ForwardedTotals, Pair
 from tests.asking import Served, curl, refusal
 from tests.bed import a_bed
 from tests.documented import inline, parsed
@@ -26,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "monitoring/atfnd.rules.yaml").read_text())
 DASHBOARD = json.loads((ROOT / "monitoring/atfnd-dashboard.json").read_text())
 OF_PROMETHEUS = {"instance", "job"}  # labels it adds to whatever it scrapes
+
+PAIR = Pair("eth0", 2, "eth1", 1, 3, 4, Distance.LLC, 1_000, 500.0, 64_000.0)
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 Labels = dict[str, set[str]]  # by name of a series
@@ -85,6 +88,29 @@ def test_openmetrics_where_it_is_asked_for(daemon: Serving) -> None:
     assert refusal(daemon, "/metrics?name=x")[0] == 400
 
 
+def test_what_is_forwarded_is_counted_only_where_that_is_asked_for(daemon: Serving) -> None:
+    assert not {name for name, _ in scraped(daemon) if "forwarded" in name}
+    assert daemon.source.pairs_wanted == []
+    curl(daemon, "/metrics?pairs=1")
+    assert daemon.source.pairs_wanted == [150]
+    assert refusal(daemon, "/metrics?pairs=yes")[0] == 400
+
+
+def test_the_biggest_pairs_and_how_many_are_left_out(daemon: Serving) -> None:
+    pairs = tuple(replace(PAIR, tx_queue=n, packets=1_000 - n) for n in range(70))
+    distances = {Distance.LLC: 300, None: 7}
+    daemon.source.forwarded_totals = ForwardedTotals(pairs, distances, 9)
+    found = scraped(daemon)
+    of = {"ingress": "eth0", "egress": "eth1", "cpu": "3"}
+    assert value(found, "atfnd_forwarded_packets_total", **of, tx_queue="0") == 1_000
+    assert value(found, "atfnd_forwarded_packets_total", **of, tx_queue="63") == 937
+    assert len([name for name, _ in found if name == "atfnd_forwarded_packets_total"]) == 64
+    assert value(found, "atfnd_forwarded_pairs_left_out") == 6
+    assert value(found, "atfnd_forwarded_distance_packets_total", distance="llc") == 300
+    assert value(found, "atfnd_forwarded_distance_packets_total", distance="unknown") == 7
+    assert value(found, "atfnd_forwarded_missed_packets_total") == 9
+
+
 def test_names_keep_the_conventions(daemon: Serving) -> None:
     for family in text_string_to_metric_families(curl(daemon, "/metrics")[2]):
         assert re.fullmatch(r"(atfnd|process)(_[a-z]+)+", family.name)
@@ -105,6 +131,10 @@ def test_every_metric_is_in_the_docs(shared_lab: Lab, tmp_path: Path) -> None:
         "atfnd_rules_max",
         "atfnd_refusals_total",
         "atfnd_guard_cpu_per_byte_change_ratio",
+        "atfnd_forwarded_distance_packets_total",
+        "atfnd_forwarded_missed_packets_total",
+        "atfnd_forwarded_packets_total",
+        "atfnd_forwarded_pairs_left_out",
     }  # none of them yet
     assert {name for name in bases if name.startswith("atfnd_")} <= documented
 
@@ -194,6 +224,7 @@ def everything(daemon: Serving) -> Labels:
     def limit() -> None:
         source = daemon.source
         source.views[0] = replace(source.views[0], budget=100, foreign=3)
+        source.forwarded_totals = ForwardedTotals((PAIR,), {Distance.LLC: 7}, 0)
 
     daemon.do(limit)
     return there(daemon)
@@ -289,7 +320,7 @@ def test_panels_are_whole(everything: Labels) -> None:
         assert panel["datasource"] == source, title
         assert panel["description"].endswith("."), title
         unit = panel["fieldConfig"]["defaults"]["unit"]
-        assert unit in {"short", "percentunit", "Bps", "ops", "s"}, title
+        assert unit in {"short", "percentunit", "Bps", "ops", "pps", "s"}, title
         names = [target["refId"] for target in panel["targets"]]
         assert len(set(names)) == len(names), title
         for target in panel["targets"]:
