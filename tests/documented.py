@@ -57,6 +57,7 @@ NOT_RUN = {
     "usermod ": "changes a user of the machine",
     "install -m 644 ": "writes to /etc of the machine",
     "ethtool ": "of a NIC of hardware",
+    "atfnctl explain --pair ": "the lab forwards nothing: tests/serve/test_explain_pair.py",
     "ip link ": "of a NIC of hardware",
     "for queue in /sys/class/net/": "settings of a NIC of hardware",
     "tuned-adm ": "another program, which is not here",

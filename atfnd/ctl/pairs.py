@@ -4,15 +4,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.empty import explained
 from atfnd.ctl.output import say, show, text
 from atfnd.ctl.tables import plain, size
+from atfnd.errors import OperatorError
 
-__all__ = ["say_pairs"]
+__all__ = ["pair_named", "say_pairs"]
 
 _WORDS = {"cpu": "same CPU", "core": "same core", "llc": "LLC", "node": "node", "machine": "far"}
+
+
+def pair_named(words: Sequence[str]) -> dict[str, object]:
+    """Ends of a pair as the API takes them, from `IN OUT`, each `NIC` or `NIC:QUEUE`.
+    OperatorError: these are not two."""
+    if len(words) != 2:
+        raise OperatorError(f"`{' '.join(words)}` is no pair", "write --pair IN:QUEUE OUT:QUEUE")
+    (ingress, rx_queue), (egress, tx_queue) = map(_end, words)
+    return {"ingress": ingress, "rx_queue": rx_queue, "egress": egress, "tx_queue": tx_queue}
+
+
+def _end(word: str) -> tuple[str, str | None]:
+    """The name of a lab NIC has a colon of its own."""
+    nic, _, queue = word.rpartition(":")
+    return (nic, queue) if queue.isdecimal() and nic not in ("", "lab") else (word, None)
 
 
 def say_pairs(answer: Row) -> None:

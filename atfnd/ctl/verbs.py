@@ -21,7 +21,7 @@ from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics,
 from atfnd.ctl.events import Selected, event_lines, folded
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.help import Program
-from atfnd.ctl.pairs import say_pairs
+from atfnd.ctl.pairs import pair_named, say_pairs
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError
 
@@ -115,16 +115,25 @@ def explain(
             help="`tcp LOCAL:PORT REMOTE:PORT`, `LOCAL:PORT-REMOTE:PORT`, `:PORT`, `cookie:NUMBER`",
         ),
     ],
+    pair: Annotated[
+        bool,
+        typer.Option(
+            "--pair",
+            help="Forwarded packets: two words, `IN` and `OUT`, each `NIC` or `NIC:QUEUE`.",
+        ),
+    ] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Why the packets of a flow arrive where they do; exit 1 if the flow has no entry."""
-    answer = Client(socket).get("/v1/explain", flow=" ".join(flow))
-    if as_json:
-        output.say_json(answer)
+    """Why the packets of a flow arrive where they do; exit 1 if the flow has no entry. With --pair,
+    why forwarded packets are handled where they are."""
+    client = Client(socket)
+    if pair:
+        answer = client.look("/v1/pairs/explain", **pair_named(flow))
     else:
-        tables.say_explanation(answer)
-    if answer["flow"] is None:
+        answer = client.get("/v1/explain", flow=" ".join(flow))
+    output.say_json(answer) if as_json else tables.say_explanation(answer)
+    if answer["pair" if pair else "flow"] is None:
         raise typer.Exit(1)
 
 

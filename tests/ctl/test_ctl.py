@@ -118,6 +118,14 @@ def test_pairs(daemon: Serving) -> None:
     assert [(row["egress"], row["cpu"]) for row in answer["pairs"]] == [("eth1", 0), ("eth1", 3)]
 
 
+def test_explain_a_pair(daemon: Serving) -> None:
+    out = lines(daemon, "explain", "--pair", "lab:lab:3", "eth1:1")
+    assert out[0].startswith("  CPU 3 forwards 1500 packets/s from lab:lab to TX queue 1 of eth1")
+    assert out[-1] == "=> CPU 3 does all of it, and takes back what it has sent."
+    answer = json.loads("\n".join(lines(daemon, "explain", "--pair", "lab:lab", "eth1", "--json")))
+    assert (answer["pair"]["tx_queue"], answer["pair"]["packets_pps"]) == (0, 3000)
+
+
 def test_pairs_where_nothing_is_forwarded(daemon: Serving) -> None:
     daemon.do(lambda: setattr(daemon.source, "forwarded", ()))
     done = atfnctl(daemon, "pairs")

@@ -30,6 +30,12 @@ def test_1_the_answer_is_no(daemon: Serving, words: list[str]) -> None:
     assert json.loads(atfnctl(daemon, "explain", *words, "--json").stdout)["flow"] is None
 
 
+def test_1_no_packet_was_forwarded(daemon: Serving) -> None:
+    done = atfnctl(daemon, "explain", "--pair", "eth1", "eth0:3")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "=> No packet was forwarded from eth1 to eth0 (queue 3)" in done.stdout
+
+
 def test_1_something_stands_in_the_way(daemon: Serving) -> None:
     done = atfnctl(daemon, "doctor")
     assert (done.returncode, done.stderr) == (1, "")
@@ -89,6 +95,8 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["resume", "nope"],
         ["explain"],
         ["explain", "nonsense"],
+        ["explain", "--pair", "eth0"],
+        ["explain", "--pair", "eth0", "eth1", "eth2"],
         ["explain", ""],
         ["explain", "5201"],
         ["explain", "tcp", "10.0.0.2:5201"],
@@ -112,6 +120,7 @@ def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
 @pytest.mark.parametrize(
     "words",
     [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
+     ["explain", "--pair", "eth0", "eth1"],
      ["queues"], ["nics"], ["filters"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
      ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"],
      ["gain"], ["pairs"]],

@@ -169,7 +169,7 @@ def test_a_kernel_that_refuses_is_named(asked: Pairing) -> None:
 def test_a_count_ends_with_the_daemon(asked: Pairing) -> None:
     async def stops() -> None:
         async with kept(asked):
-            waiting = asyncio.ensure_future(asked.pairs(None, 3600))
+            waiting = asyncio.ensure_future(asked.pairs(None, 20))
             await comes(lambda: bool(Counter.open), "it counts")
             asked.close()
             assert (await waiting).why_not == "the daemon ends"

@@ -83,6 +83,8 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/pairs", "seconds=1"),
         ("/v1/pairs", "nic=eth1"),
         ("/v1/pairs/latest", ""),
+        ("/v1/pairs/explain", "ingress=lab:lab&egress=eth1&tx_queue=1"),
+        ("/v1/pairs/explain", "ingress=nope&egress=eth1"),
         ("/v1/pairs/latest", "nic=eth1"),
         ("/v1/policy", ""),
         ("/v1/plan", ""),
@@ -117,6 +119,8 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/pairs", "seconds=61", 400),
         ("GET", "/v1/pairs", "nic=nope", 404),
         ("GET", "/v1/pairs/latest", "nic=nope", 404),
+        ("GET", "/v1/pairs/explain", "ingress=eth1", 400),
+        ("GET", "/v1/pairs/explain", "ingress=eth1&egress=eth1&tx_queue=-1", 400),
         ("POST", "/v1/reload", "", 200),
         ("POST", "/v1/nics/{nic}/arm", "", 200),
         ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=2&settle=1", 200),
@@ -145,6 +149,7 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
             "/v1/record": "seconds=1&max=3",
             "/v1/gain": "seconds=1",
             "/v1/pairs": "seconds=1",
+            "/v1/pairs/explain": "ingress=eth0&egress=eth1",
             "/v1/nics/{nic}/measure": "seconds=8&slot=1&settle=0",
         }
         asked = set()

@@ -1,16 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`GET /v1/pairs` and `/v1/pairs/latest`: what is forwarded, from which interface to which TX
-queue, and on which CPUs."""
+"""`GET /v1/pairs`, `/v1/pairs/latest`, `/v1/pairs/explain`: what is forwarded, from which interface
+to which TX queue, and on which CPUs."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
+from atfnd.errors import OperatorError
 from atfnd.model import Pair, Pairs
 from atfnd.serve import Source
-from atfnd.serve.api.answers import JSON, number, query_of, row_list, row_list_in, streaming
+from atfnd.serve.api.answers import (
+    JSON,
+    number,
+    one_object,
+    query_of,
+    row_list,
+    row_list_in,
+    streaming,
+)
 from atfnd.serve.api.interfaces import known
 from atfnd.serve.api.views import View
+from atfnd.serve.explain.explain import explanation_view
+from atfnd.serve.explain.pair import Ends, explain_pair
 
 __all__ = ["PairRoutes"]
 
@@ -28,6 +39,7 @@ class PairRoutes:
         return [
             web.get("/v1/pairs", self.pairs, allow_head=False),
             web.get("/v1/pairs/latest", self.latest, allow_head=False),
+            web.get("/v1/pairs/explain", self.explain, allow_head=False),
         ]
 
     async def pairs(self, request: web.Request) -> web.StreamResponse:
@@ -48,6 +60,23 @@ class PairRoutes:
         found = self._source.latest_pairs(nic)
         rows = map(_pair_view, found.pairs)
         return await row_list(request, "pairs", rows, lambda: _view(found))
+
+    async def explain(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/pairs/explain?ingress=&rx_queue=&egress=&tx_queue=: counts for SECONDS first."""
+        query = query_of(request, *Ends._fields)
+        for name in ("ingress", "egress"):
+            if name not in query:
+                raise OperatorError(f"parameter {name} is missing", "name the interfaces of a pair")
+        rx_queue, tx_queue = (
+            number(query, name, 0, 0) if name in query else None
+            for name in ("rx_queue", "tx_queue")
+        )
+        ends = Ends(query["ingress"], rx_queue, query["egress"], tx_queue)
+        found = await self._source.pairs(None, SECONDS)
+        nics = {nic.name: nic for nic in self._source.nics()}
+        pair, explanation = explain_pair(ends, found, nics)
+        view = None if pair is None else _pair_view(pair)
+        return one_object({"pair": view} | explanation_view(explanation))
 
 
 def _view(found: Pairs) -> View:

@@ -24,7 +24,12 @@ from atfnd.serve.api.answers import error, number, one_object, query_of, row_lis
 from atfnd.serve.api.flows import PAGE, Walk
 from atfnd.serve.api.interfaces import known, seen, seen_all
 from atfnd.serve.api.selector import Selector
-from atfnd.serve.explain.explain import Explanation, explain, explain_absent
+from atfnd.serve.explain.explain import (
+    Explanation,
+    explain,
+    explain_absent,
+    explanation_view,
+)
 
 __all__ = ["FILE", "Api"]
 
@@ -104,14 +109,7 @@ class Api:
                 "atfnctl flows lists them; name both ends to see where RSS sends a flow",
             )
             view = None
-        return one_object(
-            {
-                "flow": view,
-                "chain": list(explanation.chain),
-                "verdict": explanation.verdict,
-                "advice": explanation.advice,
-            }
-        )
+        return one_object({"flow": view} | explanation_view(explanation))
 
     async def _select(self, request: web.Request, selector: Selector) -> list[Flow]:
         found: list[Flow] = []

@@ -16,7 +16,7 @@ from atfnd.model import (
 from atfnd.serve.api.views import filter_text
 from atfnd.serve.explain.classify import unread
 
-__all__ = ["nic_links", "policy_link", "queue_of", "seen_link", "thread_link"]
+__all__ = ["nic_links", "policy_link", "queue_link", "queue_of", "seen_link", "thread_link"]
 
 
 _USUAL = ReceptionMode.INTERRUPT, ReceptionMode.LEAVE
@@ -63,7 +63,7 @@ def nic_links(nic: NicView, held: Filter | None, rss_queue: int | None) -> list[
         queue = queue_of(nic, rss_queue)
     else:
         return [f"{nic.name}: no filter catches it; RSS chooses a queue for each remote."]
-    shown = f"{nic.name} shows no such queue." if queue is None else _queue_link(nic, queue)
+    shown = f"{nic.name} shows no such queue." if queue is None else queue_link(nic, queue)
     links = [link, shown]
     if queue is not None:
         links += _reception_link(nic, queue)
@@ -82,7 +82,7 @@ def queue_of(nic: NicView, index: int | None) -> Queue | None:
     return next((queue for queue in nic.queues if queue.index == index), None)
 
 
-def _queue_link(nic: NicView, queue: Queue) -> str:
+def queue_link(nic: NicView, queue: Queue) -> str:
     """Queue, NAPI, interrupt and CPU; and the interrupt's affinity, if it allows other CPUs."""
     napi = "its NAPI" if queue.napi_id is None else f"NAPI {queue.napi_id}"
     if queue.irq is not None:

@@ -27,7 +27,7 @@ from atfnd.serve.explain.chain import nic_links, policy_link, queue_of, seen_lin
 from atfnd.serve.explain.classify import catching_filter
 from atfnd.serve.explain.steering_method import by_entry, by_port, by_rfs, in_the_shade, method_link
 
-__all__ = ["Explanation", "explain", "explain_absent"]
+__all__ = ["Explanation", "explain", "explain_absent", "explanation_view", "pin"]
 
 
 OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
@@ -44,6 +44,10 @@ class Explanation(NamedTuple):
     chain: tuple[str, ...]
     verdict: str
     advice: str | None
+
+
+def explanation_view(explanation: Explanation) -> dict[str, object]:
+    return explanation._asdict() | {"chain": list(explanation.chain)}
 
 
 def explain(
@@ -177,7 +181,7 @@ def _steered(flow: Flow, nic: NicView, held: Filter | None) -> tuple[str, str | 
         return (
             f"Queue {queue.index} is delivered on {moved}, no longer on CPU {flow.target_cpu}: "
             "another program moved it.",
-            _pin(queue, flow.target_cpu) or "find what else sets affinities, such as irqbalance",
+            pin(queue, flow.target_cpu) or "find what else sets affinities, such as irqbalance",
         )
     return _steered_and(flow, nic, queue)
 
@@ -259,8 +263,8 @@ def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
         taskset = f"taskset -pc {cpu_list(served)} {flow.thread.tid}"
         ways.append(f"run the application where queues are: {taskset}")
     loose = [queue for queue in nic.queues if queue.cpu is None] or list(nic.queues)
-    if loose and (pin := _pin(loose[-1], cpu)):
-        ways.append(f"give that CPU a queue: {pin}")
+    if loose and (how := pin(loose[-1], cpu)):
+        ways.append(f"give that CPU a queue: {how}")
     ways.append("add queues (ethtool -L)")
     return verdict, "; or ".join(ways)
 
@@ -280,7 +284,7 @@ def _lent(queue: Queue, cpu: int, nic: NicView) -> str:
     )
 
 
-def _pin(queue: Queue, cpu: int | None) -> str | None:
+def pin(queue: Queue, cpu: int | None) -> str | None:
     """The command that confines a queue to a CPU."""
     if cpu is None:
         return None
