@@ -15,6 +15,7 @@ from atfnd.errors import OperatorError
 from bench import (
     applications,
     cost,
+    forward,
     guest,
     locality,
     looks,
@@ -43,6 +44,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "reaction": reaction.run,
     "inventory": sockets.run,
     "cost": cost.run,
+    "forward": forward.run,
     "locality": locality.run,
     "looks": looks.run,
     "matrix": matrix.run,

@@ -17,7 +17,7 @@ from bench.stats import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars", "distributions", "heat", "lines", "panels"]
+__all__ = ["bars", "curves", "distributions", "heat", "lines", "panels"]
 
 
 @contextmanager
@@ -118,6 +118,26 @@ def lines(
     with _picture(name, 7.0) as axes:
         for label, values in series.items():
             axes.plot(range(1, len(values) + 1), values, marker="o", label=label)
+        axes.set_xlabel(across)
+        axes.set_ylabel(unit)
+        axes.set_title(title)
+        axes.grid(True, alpha=0.3)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
+
+
+def curves(
+    name: str,
+    title: str,
+    across: str,
+    unit: str,
+    at: Sequence[float],
+    series: Mapping[str, Sequence[float]],
+) -> None:
+    """Each series' values over the same places; values beyond 1 are on a logarithmic axis."""
+    with _picture(name, 8.0) as axes:
+        for label, values in series.items():
+            axes.plot(at, values, marker="o", label=label)
+        axes.set_yscale("symlog", linthresh=1)
         axes.set_xlabel(across)
         axes.set_ylabel(unit)
         axes.set_title(title)

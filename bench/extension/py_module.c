@@ -5,6 +5,7 @@
 #include "ext.h"
 
 const void *meter_program(size_t *size);
+const void *pollers_program(size_t *size);
 const void *sent_program(size_t *size);
 const void *waits_program(size_t *size);
 
@@ -12,6 +13,7 @@ static PyObject *layout(PyObject *self, PyObject *args)
 {
 	static const struct ext_program programs[] = {
 		{ "meter", meter_program },
+		{ "pollers", pollers_program },
 		{ "sent", sent_program },
 		{ "waits", waits_program },
 		{ NULL, NULL },
@@ -28,12 +30,13 @@ static PyMethodDef module_methods[] = {
 };
 
 extern PyMethodDef calls_methods[], clause_methods[];
-extern PyType_Spec meter_type, sent_type, waits_type;
+extern PyType_Spec arrivals_type, meter_type, pollers_type, sent_type, waits_type;
 
 static int module_exec(PyObject *module)
 {
 	PyMethodDef *const functions[] = { module_methods, calls_methods, clause_methods, NULL };
-	PyType_Spec *const types[] = { &meter_type, &sent_type, &waits_type, NULL };
+	PyType_Spec *const types[] = { &arrivals_type, &meter_type, &pollers_type,
+				       &sent_type,     &waits_type, NULL };
 
 	return ext_add(module, functions, types);
 }
