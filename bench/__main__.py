@@ -26,6 +26,7 @@ from bench import (
     overhead,
     owners,
     reaction,
+    reception,
     serving,
     sockets,
     spending,
@@ -42,6 +43,7 @@ __all__ = ["BENCHES", "main"]
 BENCHES: dict[str, Callable[[int], Report]] = {
     "overhead": overhead.run,
     "reaction": reaction.run,
+    "reception": reception.run,
     "inventory": sockets.run,
     "cost": cost.run,
     "forward": forward.run,

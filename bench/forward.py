@@ -53,7 +53,7 @@ class Load(NamedTuple):
     window_s: float
 
 
-LAB = Load((0.1, 0.2, 0.5, 0.8, 1.0, 1.2), 0.4)
+LAB = Load((0.02, 0.1, 0.2, 0.5, 0.8, 1.0, 1.2), 0.4)
 
 Placement = Callable[[Forwarder], AbstractContextManager[None]]
 
@@ -185,15 +185,21 @@ def _placed(
 def _capacity_pps(bed: Forwarder, sizes: str, window_s: float) -> float:
     best_pps, rate_pps = 0.0, float(LEAST_PPS)
     while rate_pps < MOST_PPS:
-        before = bed.arrived()
-        with offered(bed, rate_pps, window_s, sizes, _generators_cpu()) as generator:
-            given = sent(generator, 60)
-        out = _drained(bed).since(before).frames
-        best_pps = max(best_pps, out / given.seconds)
-        if out < (1 - LOST) * rate_pps * given.seconds:
+        tries = [_out_pps(bed, rate_pps, sizes, window_s)]
+        if tries[0] < (1 - LOST) * rate_pps:  # or something else has had the CPU
+            tries.append(_out_pps(bed, rate_pps, sizes, window_s))
+        best_pps = max(best_pps, *tries)
+        if max(tries) < (1 - LOST) * rate_pps:
             break
         rate_pps *= STEP
     return best_pps
+
+
+def _out_pps(bed: Forwarder, rate_pps: float, sizes: str, window_s: float) -> float:
+    before = bed.arrived()
+    with offered(bed, rate_pps, window_s, sizes, _generators_cpu()) as generator:
+        given = sent(generator, 60)
+    return _drained(bed).since(before).frames / given.seconds
 
 
 def _generators_cpu() -> int:
@@ -377,7 +383,13 @@ def _delays(report: Report, cells: Cells) -> None:
             title = f"{sizes}: {name}, DE"
             most = wakes.index(max(wakes))
             report.targets.append(
-                Target(f"{title}: Rx wakes, most / at 10 %", wakes[most] / wakes[0], 1.0, True, "×")
+                Target(
+                    f"{title}: Rx wakes, most / at the least load",
+                    wakes[most] / wakes[0],
+                    1.0,
+                    True,
+                    "×",
+                )
             )
             report.targets.append(
                 Target(

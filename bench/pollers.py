@@ -35,6 +35,11 @@ class PollerTotals(NamedTuple):
     ring_waits: int
     ring_waited_ns: int
 
+    @property
+    def ran_ns(self) -> int:
+        """On a CPU. Of another thread, `work_ns` has what it does between polls, too."""
+        return self.work_ns + self.empty_ns + self.other_ns
+
     def since(self, earlier: PollerTotals) -> PollerTotals:
         """What was counted between two readings."""
         return PollerTotals(*(now - was for now, was in zip(self, earlier, strict=True)))

@@ -5,7 +5,8 @@
  *
  * napi:napi_poll fires after a poll and says how many packets it handled (__napi_poll(),
  * net/core/dev.c). A poll began when the thread got the CPU (sched:sched_switch) or when the poll
- * before it ended: what the thread does before a poll counts as part of it.
+ * before it ended: what the thread does before a poll counts as part of it. A CPU's backlog has no
+ * NAPI id, and is none of a thread's polls.
  * lock:contention_begin and contention_end enclose a wait in the slow path of a queued spinlock. They
  * name the lock by its address; that of the producers of a veth's ring (drivers/net/veth.c) is known
  * once a thread has polled it.
@@ -109,7 +110,7 @@ int BPF_PROG(on_poll, struct napi_struct *napi, int work, int budget)
 	struct poller *here = this_thread();
 	__u64 now_ns, took_ns;
 
-	if (!here || !here->since_ns)
+	if (!here || !here->since_ns || !napi->napi_id)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
 	took_ns = now_ns - here->since_ns;

@@ -36,6 +36,7 @@
 #define MOST_BYTES (1 << 20)
 #define MOST_CONNECTIONS 256
 #define MOST_LATE_NS 10000000
+#define FULL_NS 100000 /* pause when no socket takes more */
 
 #ifndef EPIOCSPARAMS /* linux/eventpoll.h, 6.9 (18e2bf0edf4d) */
 struct epoll_params {
@@ -165,7 +166,7 @@ static void offer(struct sockaddr_in to, int bytes, int count, double rate)
 {
 	static int fds[MOST_CONNECTIONS], left[MOST_CONNECTIONS];
 	uint64_t began, at = 0, most_late = rate / bytes * MOST_LATE_NS / 1e9 + 1;
-	int on = 1;
+	int on = 1, full;
 
 	for (int i = 0; i < count; i++) {
 		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -183,9 +184,15 @@ static void offer(struct sockaddr_in to, int bytes, int count, double rate)
 
 		if (due > at + most_late)
 			at = due - most_late;
-		for (; at < due && !stopping; at++)
-			messages += put(fds[at % count], bytes, &left[at % count]);
+		for (full = 0; at < due && full < count && !stopping; at++) {
+			bool whole = put(fds[at % count], bytes, &left[at % count]);
+
+			messages += whole;
+			full = whole ? 0 : full + 1;
+		}
 		next_ns = began + (at + 1) * 1e9 * bytes / rate;
+		if (full == count)
+			next_ns = now_ns() + FULL_NS;
 		until = (struct timespec){ next_ns / 1000000000, next_ns % 1000000000 };
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 	}
