@@ -153,7 +153,12 @@ class Moving:
             ending.callback(self._actuator.close)
             ending.callback(self._rest)
             ending.callback(thread_loan.end, self._watch.nic, self._undo_journal)
+            ending.callback(self._give_back)
             ending.callback(self._mover.release_all)
+
+    def _give_back(self) -> None:
+        for action in self._mover.device.loan.give_back().asked:
+            thread_loan.apply(self._watch.nic, self._undo_journal, action)
 
     def _facts(self, fresh_s: float) -> list[Event]:
         """What moves depend on, unless it was read less than `fresh_s` ago."""
@@ -186,7 +191,7 @@ class Moving:
         outcome = self._actuator.write(action) if late is None else late
         if thread_loan.lends(action) or of_reception(action.setting or ""):
             self._watch.threads_changed()
-        if of_reception(action.setting or ""):
+        if of_reception(action.setting or "") and not action.loan:
             self._read_s = -inf
         return outcome
 

@@ -39,6 +39,7 @@ class Action:
     value: str | None = None  # SETTING: what to write
     live: bool = True  # False: the flow's socket is gone
     generation: int = 0  # 0: of no entry, as for what an earlier run left
+    loan: bool = False  # SETTING: it is borrowed for moves, or given back
 
     @classmethod
     def of_setting(

@@ -7,11 +7,13 @@ PLAN of ordering.md. Each mechanism has its conditions; the first that fails bec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.event import Wanted
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.loan import GIVEN_BACK
 from atfnd.move.port import Port, lent, rfs_queue
 from atfnd.move.timer import Times, in_ms, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
@@ -24,11 +26,12 @@ NONE: frozenset[Mechanism] = frozenset()
 
 class Choice(NamedTuple):
     """`mechanism` None: deferred. `why` names the mechanism's reason or the failed conditions.
-    `loan`: with the threads that these settings lend it could be held, which is better."""
+    `loan`: with what these settings lend it could be held, which is better; with the value that
+    each has before."""
 
     mechanism: Mechanism | None
     why: str
-    loan: frozenset[str] = frozenset()
+    loan: Mapping[str, str] = FrozenMap()
 
 
 def still_there(wanted: Wanted, port: Port) -> Wanted:
@@ -61,7 +64,7 @@ def choose(
         if why_not is None:
             return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
         return Choice(None, f"follow: {why_not}")
-    refusals, loan = [], frozenset[str]()
+    refusals, loan = [], FrozenMap[str, str]()
     for mechanism, why_not in (
         (Mechanism.BIRTH, _why_no_birth(wanted, port, now_ns)),
         (Mechanism.HOLD, why_no_hold(wanted, port, times)),
@@ -188,14 +191,24 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
     return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
 
 
-def _loan(wanted: Wanted, port: Port, times: Times) -> frozenset[str]:
-    """The settings whose threads a hold takes. Empty: it would not be possible with them either."""
+def _loan(wanted: Wanted, port: Port, times: Times) -> FrozenMap[str, str]:
+    """The settings that a hold takes: threads of its queues, and no timeout where it has to drain.
+    Empty: it would not be possible with them either."""
+    loan = FrozenMap[str, str]()
     if wanted.origins is None or wanted.targets is None:
-        return frozenset()
-    queues = wanted.origins | wanted.targets | passing(wanted, port)
-    rings = (port.rings[queue] for queue in queues)
-    loan = frozenset(ring.loan for ring in rings if ring.loan is not None and not ring.thread)
-    return frozenset() if why_no_hold(wanted, lent(port, loan), times) is not None else loan
+        return loan
+    through = passing(wanted, port)
+    for queue in sorted(wanted.origins | wanted.targets | through):
+        ring = port.rings[queue]
+        if ring.loan is not None and not ring.thread:
+            loan = loan.put(ring.loan, GIVEN_BACK)
+        drains = queue in through or queue not in wanted.targets
+        timeout_ns = ring.gro_flush_timeout_ns or 0
+        if ring.timeout is not None and drains and 0 < timeout_ns <= times.hold_max_ns // 4:
+            loan = loan.put(ring.timeout, str(timeout_ns))
+    if why_no_hold(wanted, lent(port, loan), times) is not None:
+        return FrozenMap()
+    return loan
 
 
 def _why_no_cpu(

@@ -57,8 +57,8 @@ from atfnd.move.event import (
 )
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.learn import Lesson, Record, adapted_ns, demoted, recorded, teaches
-from atfnd.move.loan import Loan
-from atfnd.move.port import Port, lent, rfs_queue
+from atfnd.move.loan import GIVEN_BACK, Loan, borrows
+from atfnd.move.port import Port, given_back, lent, rfs_queue
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, pipe_ns, t_timer_ns
@@ -175,8 +175,12 @@ def _give_back(device: NicMoves, commands: tuple[Command, ...]) -> Stepped:
 def _answered(device: NicMoves, event: Written, now_ns: int) -> Stepped:
     """Threads were borrowed, or given back, or not."""
     loan = device.loan.answered(event.outcome, device.times, now_ns)
-    name = event.outcome.action.setting or ""
-    port = lent(device.port, {name}, threads=name in loan.settings)
+    action, name = event.outcome.action, event.outcome.action.setting or ""
+    if name in loan.settings:
+        port = lent(device.port, {name})
+    else:
+        given = device.loan.settings.get(name, GIVEN_BACK)
+        port = device.port if borrows(action) else given_back(device.port, name, given)
     return _admit(device._replace(loan=loan, port=port), (), now_ns)
 
 
@@ -213,7 +217,7 @@ def _know(device: NicMoves, port: Port) -> NicMoves:
     """The NIC has changed: a hold that would not be chosen now proves nothing. Once its queues are
     released, their threads may have been given back."""
     live = device.live
-    with_threads = lent(port, {ring.loan for ring in port.rings})
+    with_threads = lent(port, {each for ring in port.rings for each in (ring.loan, ring.timeout)})
     for subject, move in live.items():
         if move.mechanism is Mechanism.HOLD:
             then = port if move.asked else with_threads
@@ -264,7 +268,7 @@ def _admit(
         device, commands = _give_back(device, commands)
     early = [] if lone is None or device.admit_ns is None else [device.admit_ns]
     early += [device.loan.rests_until_ns] if later else []
-    nic, loan = "", frozenset[str]()
+    nic, loan = "", dict[str, str]()
     for subject in device.waiting if lone is None else (lone,):
         wanted = device.waiting.get(subject)
         if wanted is None or subject in device.live:
@@ -286,7 +290,7 @@ def _admit(
             if now_ns < device.loan.rests_until_ns:
                 early.append(device.loan.rests_until_ns)
             elif not device.loan.asked:
-                nic, loan = wanted.action.nic, loan | choice.loan
+                nic, loan = wanted.action.nic, {**loan, **choice.loan}
             continue
         device, more = _begin(device, wanted, choice, now_ns)
         commands += more
@@ -315,7 +319,7 @@ def _turn(device: NicMoves, due: Settings, later: Settings, now_ns: int) -> Step
     if device.loan.asked:
         return device, ()
     lacking = {switch_loan(each, device.port) for each in due}
-    loan = frozenset(each for each in lacking if each is not None)
+    loan = {each: GIVEN_BACK for each in lacking if each is not None}
     if loan and device.loan.refused(now_ns) is None:
         device = device._replace(loan=device.loan.borrow(due[0].nic, loan))
         return device, tuple(Write(action) for action in device.loan.asked)

@@ -6,14 +6,14 @@ None means "the kernel did not say", which never counts as "no".
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection
 from enum import Enum
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.model.reception import DEFER, OF_NAPI, THREAD, TIMEOUT
 
-__all__ = ["NO_THREAD", "Port", "Ring", "Stage", "lent", "rfs_queue"]
+__all__ = ["NO_THREAD", "Port", "Ring", "Stage", "given_back", "lent", "rfs_queue"]
 
 NO_THREAD = "it has no NAPI thread"
 NOT_READ = "what polls it has just changed"
@@ -44,6 +44,7 @@ class Ring(NamedTuple):
     no_hold: str | None = None  # why its NAPI cannot be quiesced; None: it can
     cpu: int | None = None  # it is polled there
     loan: str | None = None  # the setting by which it may borrow a NAPI thread
+    timeout: str | None = None  # that of `gro_flush_timeout_ns`, if it may be 0 for moves
     hands_on: bool = False  # RFS gives what it polls to the backlogs of other CPUs
     # A timer polls it again, and its interrupt stays off meanwhile (napi_defer_hard_irqs).
     defers: bool | None = False
@@ -95,13 +96,30 @@ def rfs_queue(action: Action) -> int | None:
     return int(number) if switches and number.isdecimal() else None
 
 
-def lent(port: Port, loan: Set[str | None], *, threads: bool = True) -> Port:
-    """Its queues of this loan have NAPI threads, or have them no more."""
-    no_hold = None if threads else NO_THREAD
-    rings = (
-        ring._replace(thread=threads, no_hold=no_hold)
-        if ring.loan is not None and ring.loan in loan
-        else ring
-        for ring in port.rings
-    )
-    return port._replace(rings=tuple(rings))
+def lent(port: Port, loan: Collection[str | None]) -> Port:
+    """Its queues of this loan have NAPI threads, or keep nothing for a timer. One that is set
+    already may still have to run out: until then no interrupt says what has come."""
+
+    def with_loan(ring: Ring) -> Ring:
+        if ring.loan is not None and ring.loan in loan:
+            ring = ring._replace(thread=True, no_hold=None)
+        if ring.timeout is not None and ring.timeout in loan:
+            irq_ns = ring.irq_ns + (ring.gro_flush_timeout_ns or 0)
+            ring = ring._replace(gro_flush_timeout_ns=0, defers=False, irq_ns=irq_ns)
+        return ring
+
+    return port._replace(rings=tuple(map(with_loan, port.rings)))
+
+
+def given_back(port: Port, name: str, value: str) -> Port:
+    """Its queues of this loan are as they were before it."""
+    kind, _, number = name.partition(":")
+
+    def without(index: int, ring: Ring) -> Ring:
+        if name == ring.loan:
+            return ring._replace(thread=False, no_hold=NO_THREAD)
+        if kind == TIMEOUT and number in ("", str(index)):
+            return ring._replace(gro_flush_timeout_ns=int(value), defers=None, timeout=name)
+        return ring
+
+    return port._replace(rings=tuple(without(i, ring) for i, ring in enumerate(port.rings)))

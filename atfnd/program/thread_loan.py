@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""NAPI threads that are borrowed for moves (move/loan.py): the settings `threaded` and `threaded:N`
-of a NIC, through the Nic.
+"""What is borrowed for moves (move/loan.py), through the Nic: NAPI threads, by the settings
+`threaded` and `threaded:N`, and the absence of a timeout, by `gro-flush-timeout` and
+`gro-flush-timeout:N`.
 
 Journaled as every setting, and forgotten when given back: an operator finds nothing of it unless we
 died meanwhile. Threads that another program switched on are not ours to switch off, and once it has
@@ -13,22 +14,24 @@ import errno
 import time
 
 from atfnd.model import Action, ActionKind, Outcome
-from atfnd.move.loan import BORROWED
+from atfnd.model.reception import TIMEOUT
+from atfnd.move.loan import BORROWED, borrows
 from atfnd.program import setting
-from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 from atfnd.program.setting import Settings, Undone
 
 __all__ = ["apply", "end", "lends", "of"]
 
 
 def lends(action: Action) -> bool:
-    """It borrows threads, or gives them back."""
-    return action.kind is ActionKind.SETTING and of(action.setting or "")
+    """It borrows something, or gives it back."""
+    return action.kind is ActionKind.SETTING and action.loan
 
 
-def of(name: str) -> bool:
-    """A setting by which threads are borrowed."""
-    return name.partition(":")[0] == "threaded"
+def of(name: str, held: OwnedSetting) -> bool:
+    """A setting that is borrowed: a thread, or a timeout that was there before and is 0 now."""
+    kind = name.partition(":")[0]
+    return kind == "threaded" or (kind == TIMEOUT and held.wrote == "0" != held.original)
 
 
 def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
@@ -42,6 +45,10 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
         now = nic.setting(name)
     except OSError as refusal:
         return outcome(refusal.errno or errno.EIO, f"{name} {setting.unchanged(refusal)}")
+    if name.partition(":")[0] == TIMEOUT:
+        if now == action.value and borrows(action):
+            return outcome(errno.ESTALE, f"another program set {name} to 0")
+        return _timeout(nic, undo_journal, action)
     if action.value == BORROWED:
         if now == BORROWED:
             return outcome(errno.ESTALE, f"another program switched {name} on")
@@ -55,9 +62,19 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
     return outcome(0, "nothing was borrowed")
 
 
+def _timeout(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
+    """A value that a policy asked for stays in the journal."""
+    outcome, name = setting.apply(nic, undo_journal, action), action.setting or ""
+    held = undo_journal.held(nic.name).get(name)
+    if not outcome.errno and held is not None and held.original == action.value:
+        undo_journal.forget(nic.name, name)
+    return outcome
+
+
 def end(nic: Settings, undo_journal: UndoJournal, only: str | None = None) -> list[Undone]:
     """Give back what the journal says is borrowed: this, or all."""
-    names = {name for name in undo_journal.held(nic.name) if of(name) and only in (None, name)}
+    every = undo_journal.held(nic.name).items()
+    names = {name for name, held in every if of(name, held) and only in (None, name)}
     done = setting.undo(nic, undo_journal, names)
     for each in done:
         if each.errno == errno.ESTALE:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Wanted
-from atfnd.move.port import Port, Ring, lent
+from atfnd.move.port import NO_THREAD, Port, Ring
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode, Verdict
 from tests.move import births, nic
@@ -37,9 +37,7 @@ PORT = Port(
     Actuator.IN_PLACE, asynchronous=False, stages=frozenset(), rings=(RING, RING, RING), write_ns=0,
     holds_max=2,
 )  # fmt: skip
-LENDS = lent(
-    PORT._replace(rings=(RING._replace(loan="threaded"),) * 3), {"threaded"}, threads=False
-)
+LENDS = PORT._replace(rings=(RING._replace(loan="threaded", thread=False, no_hold=NO_THREAD),) * 3)
 TIMES = Times(
     pipe_ns=1, hold_max_ns=2, arm_ns=2, quiet_ns=1, verify_ns=1, late_ns=0, follow_ns=1,
     hold_down_ns=1, learn_ns=0, move_every_ns=0, burst=1, loan_linger_ns=1, loan_max_ns=2,

@@ -23,7 +23,7 @@ from atfnd.move.event import (
     Written,
 )
 from atfnd.move.loan import BORROWED, GIVEN_BACK
-from atfnd.move.port import NO_THREAD, Port, Stage
+from atfnd.move.port import NO_THREAD, Port, Stage, lent
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from tests.move.check import LENDS, PORT
 from tests.move.stepped import TIMES, SteppedNic, to
@@ -204,7 +204,7 @@ def test_what_is_borrowed_besides_makes_a_loan_no_longer() -> None:
     assert switched(nic(to(1, Mode.STRICT, old=0, new=2), 10_000_000)) == [("threaded:2", BORROWED)]
     done(nic, BORROWED, name="threaded:2")
     assert nic.device.loan.since_ns == began_ns
-    assert nic.device.loan.settings == {"threaded:0", "threaded:1", "threaded:2"}
+    assert {*nic.device.loan.settings} == {"threaded:0", "threaded:1", "threaded:2"}
 
 
 def test_a_move_stays_proven_when_its_threads_are_given_back(nic: SteppedNic) -> None:
@@ -262,3 +262,65 @@ def test_what_needs_no_hold_borrows_nothing(nic: SteppedNic) -> None:
     assert not choose(to(0, Mode.STRICT), PORT, TIMES, 0).loan
     unknown = to(0, Mode.STRICT)._replace(origins=None)
     assert not choose(unknown, LENDS, TIMES, 0).loan
+
+
+LATE_NS = 50_000
+KEEPS = PORT._replace(
+    rings=tuple(
+        ring._replace(
+            gro_flush_timeout_ns=LATE_NS, defers=True, timeout=f"gro-flush-timeout:{index}"
+        )
+        for index, ring in enumerate(PORT.rings)
+    )
+)
+
+
+def keeping(timeout_ns: int = LATE_NS) -> SteppedNic:
+    """Its rings are polled by a timer, and keep packets for it."""
+    nic = SteppedNic()
+    rings = (ring._replace(gro_flush_timeout_ns=timeout_ns) for ring in KEEPS.rings)
+    nic.device = NicMoves(KEEPS._replace(rings=tuple(rings)), TIMES)
+    return nic
+
+
+def test_a_ring_that_has_to_drain_keeps_nothing_for_a_timer_meanwhile() -> None:
+    nic, wanted = keeping(), to(0, Mode.STRICT)
+    assert switched(nic(wanted)) == [("gro-flush-timeout:0", "0")]
+    assert held(done(nic, "0", name="gro-flush-timeout:0")) == [1]
+    moved(nic, wanted)
+    ended = nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.QUIET]
+    later = nic(TimerDue(), TIMES.loan_linger_ns)
+    assert switched(ended + later) == [("gro-flush-timeout:0", str(LATE_NS))]
+    done(nic, str(LATE_NS), name="gro-flush-timeout:0")
+    assert not nic.device.loan.settings
+    assert nic.device.port.rings[0].gro_flush_timeout_ns == LATE_NS
+    assert not nic.device.port.rings[0].defers  # not known until it is read
+
+
+def test_a_timer_that_runs_out_late_prevents_the_move() -> None:
+    nic = keeping(TIMES.hold_max_ns // 4 + 1)
+    assert switched(nic(to(0, Mode.STRICT))) == []
+    assert nic.verdicts() == [Verdict.DEFERRED]
+
+
+def test_a_timer_that_is_set_already_runs_out_first() -> None:
+    """Until then no interrupt says what has come: T_pipe is longer by it."""
+    lent_port = lent(KEEPS, {"gro-flush-timeout:0"})
+    assert lent_port.rings[0].irq_ns == KEEPS.rings[0].irq_ns + LATE_NS
+    assert lent_port.rings[0].defers is False
+    assert lent_port.rings[1] == KEEPS.rings[1]
+
+
+def test_the_new_ring_may_keep_its_timer() -> None:
+    rings = (PORT.rings[0], *KEEPS.rings[1:])
+    choice = choose(to(0, Mode.STRICT), PORT._replace(rings=rings), TIMES, 0)
+    assert (choice.mechanism, dict(choice.loan)) == (Mechanism.HOLD, {})
+
+
+def test_a_timeout_that_was_not_lent_prevents_the_move() -> None:
+    nic = keeping()
+    nic(to(0, Mode.STRICT))
+    done(nic, "0", errno.ESTALE, "gro-flush-timeout:0")
+    assert nic.verdicts() == [Verdict.DEFERRED]
+    assert nic.device.port.rings[0].gro_flush_timeout_ns == LATE_NS

@@ -284,6 +284,21 @@ def test_a_ring_that_stands_still_is_neither_idle_nor_drained(lab: Lab, transit:
     until(lambda: transit.idle(napi_a), "it was polled")
 
 
+def test_a_ring_that_a_timer_will_poll_is_not_idle(lab: Lab, transit: Transit) -> None:
+    """Its interrupt is off, so its thread may sleep although packets have come."""
+    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
+    napi_a, ring = moving.napis[A], moving.queues[A].index
+    until(lambda: transit.idle(napi_a), "its thread sleeps")
+    for name, value in (("gro-flush-timeout", 500_000_000), ("defer-hard-irqs", 1)):
+        lab.nic.write_setting(f"{name}:{ring}", str(value))
+    moving.deliver(1)
+    moving.sender.send(b"x")  # not announced
+    for _ in range(50):
+        assert not transit.idle(napi_a)
+    assert moving.receiver.recv(1) == b"x"
+    until(lambda: transit.idle(napi_a), "its timer has run out")
+
+
 def test_how_fast_a_ring_that_is_never_empty_is_polled(lab: Lab, transit: Transit) -> None:
     moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
     queue = moving.queues[A]

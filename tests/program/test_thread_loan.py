@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def journal(tmp_path: Path) -> Iterator[UndoJournal]:
 
 
 def switch(value: str) -> Action:
-    return Action.of_setting("eth0", "threaded", value, "a move waits")
+    return replace(Action.of_setting("eth0", "threaded", value, "a move waits"), loan=True)
 
 
 def test_it_is_in_the_journal_as_long_as_it_is_borrowed(
@@ -120,3 +121,47 @@ def test_a_restore_first_gives_back_threads(nic: Switches, journal: UndoJournal)
     nic.written.clear()
     setting.undo(nic, journal)
     assert nic.written == [("threaded", "0"), ("queue-cpu:0", "0")]
+
+
+TIMEOUT = "gro-flush-timeout:1"
+
+
+def late(value: str) -> Action:
+    return replace(Action.of_setting("eth0", TIMEOUT, value, "a move waits"), loan=True)
+
+
+def test_a_timeout_of_an_administrator_is_back_and_forgotten(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    nic.values[TIMEOUT] = "20000"
+    assert thread_loan.apply(nic, journal, late("0")).errno == 0
+    assert journal.held("eth0")[TIMEOUT].original == "20000"
+    assert thread_loan.apply(nic, journal, late("20000")).errno == 0
+    assert nic.written == [(TIMEOUT, "0"), (TIMEOUT, "20000")]
+    assert journal.held("eth0") == {}
+
+
+def test_a_timeout_of_a_policy_stays_in_the_journal(nic: Switches, journal: UndoJournal) -> None:
+    nic.values[TIMEOUT] = "0"
+    setting.apply(nic, journal, Action.of_setting("eth0", TIMEOUT, "50000"))
+    thread_loan.apply(nic, journal, late("0"))
+    assert thread_loan.end(nic, journal) == []  # after a crash the policy sets it again
+    thread_loan.apply(nic, journal, late("50000"))
+    assert (journal.held("eth0")[TIMEOUT].original, nic.values[TIMEOUT]) == ("0", "50000")
+
+
+def test_a_crash_gives_back_the_timeout_of_an_administrator(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    nic.values[TIMEOUT] = "20000"
+    thread_loan.apply(nic, journal, late("0"))
+    assert [each.errno for each in thread_loan.end(nic, journal)] == [0]
+    assert nic.values[TIMEOUT] == "20000"
+
+
+def test_a_timeout_that_is_gone_already_is_not_borrowed(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    nic.values[TIMEOUT] = "0"
+    assert thread_loan.apply(nic, journal, late("0")).errno == errno.ESTALE
+    assert nic.written == []

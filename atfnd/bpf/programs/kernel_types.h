@@ -78,9 +78,19 @@ struct gro_node {
 	unsigned int rx_count;
 };
 
+struct hrtimer_clock_base {
+	struct hrtimer *running;
+};
+
+struct hrtimer {
+	struct hrtimer_clock_base *base;
+	__u8 state;
+};
+
 struct napi_struct {
 	unsigned long state;
 	struct gro_node gro;
+	struct hrtimer timer;
 	struct task_struct *thread;
 	unsigned int napi_id;
 	struct net_device *dev;

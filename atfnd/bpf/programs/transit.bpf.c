@@ -114,6 +114,30 @@ static bool gro_holds(const struct napi_struct *napi)
 	return BPF_CORE_READ(old, gro_bitmask) || BPF_CORE_READ(old, rx_count);
 }
 
+/* Newer kernels. */
+struct hrtimer___is_queued {
+	bool is_queued;
+} __attribute__((preserve_access_index));
+
+/* A timer will schedule the NAPI: until then its interrupt may be off, and what comes is not
+ * announced (napi_complete_done(), napi_watchdog(), net/core/dev.c). While it fires it is not
+ * queued any more, and the NAPI not scheduled yet; __run_hrtimer() sets `running` first
+ * (kernel/time/hrtimer.c). To be asked before NAPI_STATE_SCHED. */
+static bool timer_waits(const struct napi_struct *napi)
+{
+	const struct hrtimer *timer = (const void *)napi + bpf_core_field_offset(napi->timer);
+	const struct hrtimer___is_queued *newer = (const void *)timer;
+
+	if (bpf_core_field_exists(timer->state)) {
+		if (BPF_CORE_READ(timer, state))
+			return true;
+	} else if (bpf_core_field_exists(newer->is_queued) && BPF_CORE_READ(newer, is_queued)) {
+		return true;
+	}
+	barrier();
+	return BPF_CORE_READ(timer, base, running) == timer;
+}
+
 /* How fast a queue is polled that is never empty: R_service of the paper's T_timer. */
 static void note_service(struct transit_ring *ring, int work, int budget, __u64 now)
 {
@@ -192,7 +216,7 @@ int find_napi(struct bpf_iter__task *context)
  * after the driver has looked at its ring again. Read in this order, a packet that was in the ring
  * before, and announced, has been delivered or has NAPI_STATE_SCHED set. Without the thread the bit
  * alone says less: veth clears it before that last look (veth_poll()). A NAPI that was freed gives
- * garbage, not its id.
+ * garbage, not its id. While a timer is to poll it, its sleep says nothing.
  */
 SEC("syscall")
 int is_idle(__u32 *index)
@@ -204,7 +228,7 @@ int is_idle(__u32 *index)
 	if (i >= TRANSIT_RINGS)
 		return 0;
 	napi = (void *)rings[i].napi;
-	if (!napi || BPF_CORE_READ(napi, napi_id) != rings[i].napi_id)
+	if (!napi || BPF_CORE_READ(napi, napi_id) != rings[i].napi_id || timer_waits(napi))
 		return 0;
 	thread = BPF_CORE_READ(napi, thread);
 	if (!thread || BPF_CORE_READ(thread, __state) != TASK_INTERRUPTIBLE)

@@ -30,6 +30,7 @@ from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES, read_steering
 from atfnd.kernel.netlink.rtnl import link_by
 from atfnd.model import Device, NicFacts, Queue
 from atfnd.model.nic import thread_switch
+from atfnd.model.reception import TIMEOUT
 from atfnd.move.port import NO_THREAD, Port, Ring, Stage
 from atfnd.observe.sockets.transit import HOLDS
 
@@ -91,6 +92,7 @@ def read_port(
                 cpu=queue.cpu,
                 loan=loan,
                 hands_on=_has_rfs(queue, settings),
+                timeout=_timeout(queue.index, nic.settings, manual),
                 defers=late.get(queue.index, _UNKNOWN).defers,
             )
             for queue in nic.queues
@@ -130,6 +132,12 @@ def _late(nic: NicFacts, interface: Interface) -> dict[int, _Late]:
         for queue in nic.queues
         for own in [of_napi.get(queue.napi_id or 0, _UNKNOWN)]
     }
+
+
+def _timeout(queue: int, settings: Mapping[str, str], manual: Set[str]) -> str | None:
+    """The setting that may be 0 while flows move."""
+    name = next((each for each in (f"{TIMEOUT}:{queue}", TIMEOUT) if each in settings), None)
+    return None if name in manual else name
 
 
 def _busy_poll(proc: Path) -> bool | None:
