@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from atfnd.ctl.top.figures import CpuFigure, Figures, FlowFigure, QueueFigure
 from atfnd.ctl.top.look import Look
 
-__all__ = ["FIGURES", "FLOWS", "STATUS", "a_flow", "a_look", "an_event"]
+__all__ = ["FIGURES", "FLOWS", "FORWARDED", "STATUS", "Row", "a_flow", "a_look", "a_pair"]
+__all__ += ["an_event"]
 
 Row = dict[str, Any]
 STATUS: Row = {"version": "0.1.0", "since_wall_s": 1.0, "locality": 0.5, "armed": ["eth0"]}
@@ -24,6 +25,13 @@ def a_flow(**fields: Any) -> FlowFigure:
         "why": "its thread runs on CPU 1",
     }  # fmt: skip
     return FlowFigure(**{**known, **fields})
+
+
+def a_pair() -> Row:
+    return {
+        "ingress": "eth0", "rx_queue": 2, "egress": "eth1", "tx_queue": 3, "cpu": 2, "tx_cpu": 3,
+        "distance": "machine", "packets_pps": 1_500.0, "bytes_per_s": 1_500_000,
+    }  # fmt: skip
 
 
 def an_event(kind: str, **fields: Any) -> Row:
@@ -91,3 +99,18 @@ FIGURES = st.builds(
     ),
     moves=st.lists(st.builds(an_event, st.just("insert"), what=_text, why=_text), max_size=9),
 )
+_pairs = st.lists(
+    st.fixed_dictionaries(
+        {
+            "ingress": _text, "rx_queue": _number, "egress": _text, "tx_queue": _number,
+            "cpu": _number, "tx_cpu": _number, "packets_pps": st.floats(0, 1e18),
+            "distance": st.sampled_from(["cpu", "core", "llc", "node", "machine", None]),
+            "bytes_per_s": st.integers(0, 1 << 62),
+        }
+    ),
+    max_size=9,
+)  # fmt: skip
+FORWARDED = st.none() | st.fixed_dictionaries(
+    {"pairs": _pairs, "seconds": st.floats(0, 60), "why_not": st.none() | _text,
+     "missed_packets": st.integers(0, 9)}
+)  # fmt: skip

@@ -12,9 +12,9 @@ from atfnd.ctl.output import say, show, text
 from atfnd.ctl.tables import plain, size
 from atfnd.errors import OperatorError
 
-__all__ = ["pair_named", "say_pairs"]
+__all__ = ["DISTANCES", "pair_named", "say_pairs"]
 
-_WORDS = {"cpu": "same CPU", "core": "same core", "llc": "LLC", "node": "node", "machine": "far"}
+DISTANCES = {"cpu": "same CPU", "core": "same core", "llc": "LLC", "node": "node", "machine": "far"}
 
 
 def pair_named(words: Sequence[str]) -> dict[str, object]:
@@ -57,5 +57,5 @@ def _shown(row: Row) -> Row:
     return row | {
         "pps": f"{row['packets_pps']:.0f}",
         "bytes": size(row["bytes_per_s"]),
-        "distance": _WORDS.get(row["distance"] or ""),
+        "distance": DISTANCES.get(row["distance"] or ""),
     }

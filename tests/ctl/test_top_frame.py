@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from atfnd.ctl.columns import FLOW_COLUMNS
 from atfnd.ctl.top.figures import CpuFigure, Figures, QueueFigure
+from atfnd.ctl.top.forwarded import pairs_in
 from atfnd.ctl.top.frame import Size, flow_lines, frame, page
 from atfnd.ctl.top.view import COLUMNS, View, fitting, shown
-from tests.figures import FIGURES, STATUS, a_flow, an_event
+from tests.figures import FIGURES, FORWARDED, STATUS, Row, a_flow, a_pair, an_event
 
 __all__: list[str] = []
 
 VIEWS = st.builds(
     View, column=st.integers(0, 14), turned=st.booleans(), words=st.sampled_from(["", "a", "10"]),
     typed=st.none() | st.text(max_size=9), paused=st.booleans(), help=st.booleans(),
-    at=st.integers(0, 20), first=st.integers(0, 20),
+    forwarded=st.booleans(), at=st.integers(0, 20), first=st.integers(0, 20),
 )  # fmt: skip
 SIZES = st.builds(Size, st.integers(1, 300), st.integers(1, 80))
 
@@ -45,13 +46,14 @@ def some(flows: int = 1, cpus: int = 2, queues: int = 4, moves: int = 5) -> Figu
     )
 
 
-@given(FIGURES, VIEWS, st.text(max_size=100), SIZES)
+@given(FIGURES, VIEWS, st.text(max_size=100), SIZES, FORWARDED)
 def test_a_frame_has_the_terminals_size(
-    figures: Figures, view: View, trouble: str, size: Size
+    figures: Figures, view: View, trouble: str, size: Size, forwarded: Row | None
 ) -> None:
     flows = shown(figures.flows, view)
-    at = view.within(len(flows), flow_lines(figures, size))
-    lines = frame(figures, flows, at, trouble, size)
+    rows = len(pairs_in(forwarded) if view.forwarded else flows)
+    at = view.within(rows, flow_lines(figures, size))
+    lines = frame(figures, flows, at, trouble, size, forwarded)
     assert [line.cell_len for line in lines] == [size.width] * size.height
     assert all(line.plain.isprintable() for line in lines)
 
@@ -80,6 +82,35 @@ def test_at_80_columns_by_24_lines() -> None:
     assert lines[-7].startswith("1/40  tcp 10.0.0.1:80 <- 10.0.0.2:4000  eth0  steered  [rest]")
     assert lines[-6].strip() == "its thread runs on CPU 1"
     assert flow_lines(some(flows=40), Size(80, 24)) == 11
+
+
+def test_forwarded_packets_instead_of_flows() -> None:
+    near = {**a_pair(), "tx_cpu": 2, "distance": "cpu"}
+    answer = {"seconds": 2.0, "why_not": None, "missed_packets": 0, "pairs": [near, a_pair()]}
+    view = View(forwarded=True, at=1)
+    lines = [each.plain.rstrip() for each in frame(some(), [], view, "", SIZE, answer)]
+    assert lines[1] == "forwarded packets of 2.0 s"
+    first = next(n for n, line in enumerate(lines) if line.lstrip().startswith("PKT/S"))
+    assert lines[first].split() == [
+        "PKT/S", "IN", "RXQ", "CPU", "OUT", "TXQ", "TX", "DISTANCE", "BIT/S"
+    ]  # fmt: skip
+    assert lines[first + 1].split() == ["1.5k", "eth0", "2", "2", "eth1", "3", "2", "same", "CPU",
+                                        "12.0M"]  # fmt: skip
+    assert lines[first + 2].split()[-3:] == ["3", "far", "12.0M"]
+    assert "2/2  eth0:2 eth1:3" in lines
+    assert "  why: atfnctl explain --pair eth0:2 eth1:3" in lines
+    assert not any("BIT/Sv" in line for line in lines)
+
+
+def test_forwarded_packets_that_are_not_counted_yet() -> None:
+    def said(answer: Row | None) -> str:
+        return frame(some(), [], View(forwarded=True, paused=True), "", SIZE, answer)[1].plain
+
+    assert said(None).rstrip() == "forwarded packets: asking  PAUSED"
+    answer = {"seconds": 0.0, "why_not": "just begun", "missed_packets": 0, "pairs": []}
+    assert said(answer).startswith("forwarded packets: just begun")
+    missed = {**answer, "why_not": None, "seconds": 2.0, "missed_packets": 7}
+    assert said(missed).startswith("forwarded packets of 2.0 s, and 7 packets that are not here")
 
 
 def test_of_many_cpus_the_busiest_are_shown() -> None:

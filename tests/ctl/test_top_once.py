@@ -21,6 +21,7 @@ from atfnd.ctl.top.look import Looks
 from tests.asking import ATFNCTL, atfnctl, environment
 from tests.ctl.test_ctl_streams import Stream
 from tests.published import Serving, flow, serving, three_flows
+from tests.terminals import a_terminal
 from tests.wait import until
 
 __all__: list[str] = []
@@ -178,6 +179,30 @@ def test_a_big_table_is_read_seldom(daemon: Serving) -> None:
     assert second.cpu_time["read_ns"] > first.cpu_time["read_ns"]
     assert series.see(first).flows is series.see(second).flows
     until(lambda: looks.look().flows is not first.flows, "it is read again")
+
+
+def test_forwarded_packets_are_asked_for_while_they_are_shown(
+    daemon: Serving, tmp_path: Path
+) -> None:
+    wanted = daemon.source.pairs_wanted
+    with a_terminal(tmp_path, 80, 24, ATFND_SOCKET=str(daemon.socket)) as terminal:
+        terminal.run(f"{ATFNCTL} top --interval 0.1")
+        terminal.has("BIT/Sv")
+        assert wanted == []
+        terminal.press("f")
+        terminal.has("forwarded packets of 2.0 s", "PKT/S", "same CPU")
+        terminal.press("Down")
+        terminal.has("why: atfnctl explain --pair lab:lab:3 eth1:1")
+        until(lambda: len(wanted) > 1, "it asks again")
+        terminal.press("f")
+        terminal.has("BIT/Sv")
+        asked, looks = len(wanted), daemon.source.audited
+
+        def looked_on() -> bool:
+            return daemon.source.audited > looks + 3 * SECOND_NS
+
+        until(looked_on, "it goes on")
+        assert len(wanted) <= asked + 1
 
 
 def test_patience_ends() -> None:

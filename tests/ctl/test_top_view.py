@@ -21,7 +21,7 @@ NAMES = [column.name for column in COLUMNS]
 KEYS = st.lists(
     st.sampled_from(
         ["up", "down", "pgup", "pgdn", "home", "end", "left", "right", "enter", "esc", "backspace",
-         "ctrl-u", "r", "/", "p", "h", "j", "k", "x", " ", "é"]
+         "ctrl-u", "r", "/", "p", "f", "h", "j", "k", "x", " ", "é"]
     )
 )  # fmt: skip
 
@@ -119,6 +119,12 @@ def test_scrolling() -> None:
 
 
 # Keys as a terminal sends them
+
+
+def test_forwarded_packets_and_back() -> None:
+    view = pressed("end", "f")
+    assert (view.forwarded, view.at) == (True, 0)
+    assert not pressed("f", "f").forwarded
 
 
 @pytest.mark.parametrize(

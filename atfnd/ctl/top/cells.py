@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Figures as a few characters. Pure."""
+"""Figures as a few characters, and how they look. Pure."""
 
 from __future__ import annotations
 
-__all__ = ["bar", "rate"]
+from rich.style import Style
+
+__all__ = ["AT", "BAD", "BOLD", "FAINT", "GOOD", "HEAD", "bar", "rate"]
+
+HEAD = Style(reverse=True)
+AT = Style(bold=True, reverse=True)
+BAD, GOOD, FAINT, BOLD = map(Style.parse, ("red", "green", "dim", "bold"))
 
 
 def rate(per_s: float | None) -> str:

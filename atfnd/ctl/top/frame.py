@@ -19,21 +19,20 @@ from rich.text import Text
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import wrapped
 from atfnd.ctl.output import kind, text
-from atfnd.ctl.top.cells import bar, rate
+from atfnd.ctl.top.cells import AT, BAD, BOLD, FAINT, GOOD, HEAD, bar, rate
 from atfnd.ctl.top.figures import CpuFigure, Figures, FlowFigure, QueueFigure
+from atfnd.ctl.top.forwarded import forwarded_lines, how_forwarded
 from atfnd.ctl.top.view import COLUMNS, HELP, Column, View, fitting, shown
 
 __all__ = ["Size", "flow_lines", "frame", "page"]
 
-_HEAD = Style(reverse=True)
-_AT = Style(bold=True, reverse=True)
-_BAD, _GOOD, _FAINT, _BOLD = map(Style.parse, ("red", "green", "dim", "bold"))
-_KEYS = "q quit  / filter  < > sort  r reverse  p pause  arrows scroll  h help"
+_KEYS = "q quit  / filter  < > sort  r reverse  p pause  f forwarded  arrows  h help"
 _MEANS = (
     ("# and |, net and app", "softirqs and NAPI threads; all else that kept a CPU busy"),
     ("BIT/S", "what the application has moved; - until it was read twice"),
     ("CPU", "where the application uses it"),
     ("RXQ, RX, TO", "queue and CPU its packets arrive on; the CPU they should"),
+    ("RXQ, CPU, TXQ, TX", "of forwarded packets: received, sent, taken back by this CPU"),
     ("PLACED, WHY", "whether the policy has what it asks for, and why"),
 )
 _CELL = 40  # columns of a CPU or a queue
@@ -76,13 +75,21 @@ def _room(figures: Figures, size: Size) -> _Room:
 
 
 def frame(
-    figures: Figures, flows: Sequence[FlowFigure], view: View, trouble: str, size: Size
+    figures: Figures,
+    flows: Sequence[FlowFigure],
+    view: View,
+    trouble: str,
+    size: Size,
+    forwarded: Row | None = None,
 ) -> list[Text]:
     """Exactly `size.height` lines of exactly `size.width` cells. `flows` are those of the view, in
-    its order, and the view is within them (`View.within`). `trouble`: why there is nothing newer.
-    """
+    its order, and the view is within them, or within the forwarded pairs (`View.within`).
+    `trouble`: why there is nothing newer. `forwarded`: None, not asked for."""
     room = _room(figures, size)
-    lines = [_daemon(figures, size.width), _holds(figures, len(flows), view, trouble)]
+    holds = _holds(figures, len(flows), view, trouble)
+    if view.forwarded and not trouble:
+        holds = Text(how_forwarded(forwarded) + "  PAUSED" * view.paused)
+    lines = [_daemon(figures, size.width), holds]
     if view.help:
         lines += [Text(f"  {what:<32}{means}") for what, means in (*HELP, ("", ""), *_MEANS)]
         lines += _left_out(flows, size.width)
@@ -90,13 +97,16 @@ def frame(
         cpus, queues = _chosen_cpus(figures, room, size), _chosen_queues(figures, room, size)
         lines += _cells(map(_cpu, cpus), size.width)
         lines += _cells(map(_queue, queues), size.width)
-        lines += _table(flows, view, room.flows, size.width)
-        lines += _at_hand(flows, view, size.width)
-        lines.append(Text("LAST MOVES", _HEAD))
+        if view.forwarded:
+            lines += forwarded_lines(forwarded, view, room.flows)
+        else:
+            lines += _table(flows, view, room.flows, size.width)
+            lines += _at_hand(flows, view, size.width)
+        lines.append(Text("LAST MOVES", HEAD))
         lines += [_move(event) for event in figures.moves[: room.moves]]
     lines = lines[: size.height - 1]
     lines += [Text("")] * (size.height - 1 - len(lines))
-    lines.append(Text(_KEYS, _FAINT))
+    lines.append(Text(_KEYS, FAINT))
     return [_fitted(line, size.width) for line in lines]
 
 
@@ -107,7 +117,7 @@ def page(figures: Figures, width: int) -> list[Text]:
     lines += _cells(map(_cpu, figures.cpus), min(width, _PAGE))
     lines += _cells(map(_queue, figures.queues), min(width, _PAGE))
     lines += _table(flows, View(at=-1), len(flows), width)
-    lines += [Text("LAST MOVES", _HEAD), *map(_move, figures.moves)]
+    lines += [Text("LAST MOVES", HEAD), *map(_move, figures.moves)]
     for line in lines:
         line.truncate(width)
         line.rstrip()
@@ -144,16 +154,16 @@ def _daemon(figures: Figures, width: int) -> Text:
     ]
     name, counted = f"atfnd {status['version']}", f"{armed} of {len(nics)} armed"
     forms = [[name, *middle, stands], ["atfnd", *middle, stands], ["atfnd", *middle, counted]]
-    lines = [Text("  ".join(map(text, form)), _BOLD) for form in forms]
+    lines = [Text("  ".join(map(text, form)), BOLD) for form in forms]
     return next((line for line in lines if line.cell_len <= width), lines[-1])
 
 
 def _holds(figures: Figures, found: int, view: View, trouble: str) -> Text:
     if trouble:
-        return Text(text(trouble), _BAD)
+        return Text(text(trouble), BAD)
     of_all = f"{found} of {len(figures.flows)}"
     if view.typed is not None:
-        return Text(f"filter: {text(view.typed)}_  ({of_all}; Enter keeps, Esc drops)", _BOLD)
+        return Text(f"filter: {text(view.typed)}_  ({of_all}; Enter keeps, Esc drops)", BOLD)
     column = COLUMNS[view.column]
     words = [f"by {column.name}{', turned' if view.turned else ''}"]
     words += [f"flows of {figures.flows_age_s:.0f} s ago"] if figures.flows_age_s >= _OLD_S else []
@@ -194,8 +204,8 @@ def _cpu(figure: CpuFigure) -> Text:
     """`#` is the network's time, `|` the applications'."""
     line = Text(f"CPU {figure.cpu:<3} [")
     network, application = bar(figure.network, figure.application, _BAR)
-    line.append("#" * network, _GOOD).append("|" * application, Style(color="blue"))
-    line.append("." * (_BAR - network - application), _FAINT)
+    line.append("#" * network, GOOD).append("|" * application, Style(color="blue"))
+    line.append("." * (_BAR - network - application), FAINT)
     net, app = (
         "-" if each is None else f"{each:.0%}" for each in (figure.network, figure.application)
     )
@@ -212,7 +222,7 @@ def _queue(figure: QueueFigure) -> Text:
 
 def _table(flows: Sequence[FlowFigure], view: View, lines: int, width: int) -> list[Text]:
     columns = fitting(width, flows[view.first : view.first + lines])
-    head = Text("", _HEAD)
+    head = Text("", HEAD)
     for column in columns:
         name = column.name + ("^" if view.turned else "v") * (
             column.name == COLUMNS[view.column].name
@@ -226,8 +236,8 @@ def _table(flows: Sequence[FlowFigure], view: View, lines: int, width: int) -> l
             continue
         flow = flows[number]
         values = " ".join(_cell(_value(column, flow), column, width) for column in columns)
-        bad = Style() if flow.placed is not False else _BAD
-        found.append(Text(values, _AT if number == view.at else bad))
+        bad = Style() if flow.placed is not False else BAD
+        found.append(Text(values, AT if number == view.at else bad))
     return found
 
 
@@ -246,7 +256,7 @@ def _cell(value: str, column: Column, width: int) -> str:
 def _at_hand(flows: Sequence[FlowFigure], view: View, width: int) -> list[Text]:
     """A flow in full, on a line more where its addresses are long."""
     if not flows:
-        return [Text("no flow" + (" has these words" if view.wanted else ""), _FAINT), Text("")]
+        return [Text("no flow" + (" has these words" if view.wanted else ""), FAINT), Text("")]
     flow = flows[view.at]
     near = f"{view.at + 1}/{len(flows)}  {text(flow.proto)} {text(flow.local)}"
     far = f"<- {text(flow.remote)}  {text(flow.nic)}  {text(flow.state)}  [{text(flow.policy)}]"
@@ -258,7 +268,7 @@ def _at_hand(flows: Sequence[FlowFigure], view: View, width: int) -> list[Text]:
 def _move(event: Row) -> Text:
     about = event["flow"] if event["flow"] is not None else event["nic"]
     at = datetime.fromisoformat(event["time"]).astimezone()
-    line = Text().append(f"{at:%H:%M:%S} ", _FAINT)
+    line = Text().append(f"{at:%H:%M:%S} ", FAINT)
     bad = event["kind"] in ("violated", "unproven", "no effect")
-    line.append(f"{kind(event['kind']):<9} ", _BAD if bad else _GOOD)
+    line.append(f"{kind(event['kind']):<9} ", BAD if bad else GOOD)
     return line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})")

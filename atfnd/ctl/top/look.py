@@ -30,6 +30,7 @@ class Look:
     queues: Sequence[Row]
     cpu_time: Row
     events: Sequence[Row]  # since the look before
+    pairs: Row | None = None  # what was forwarded lately; None: not asked for
 
 
 class Looks:
@@ -40,6 +41,7 @@ class Looks:
         self._client, self._nic, self._share = client, nic, flows_share
         self._since_wall_s: float | None = None
         self._after = 0
+        self.forwarded = False  # asked for what is forwarded, too, from the next look on
         self._flows: list[Row] = []
         self._flows_at_s, self._flows_due_s = 0.0, 0.0
 
@@ -56,6 +58,7 @@ class Looks:
             queues=get("/v1/queues", **only)["queues"],
             cpu_time=get("/v1/cpu-time"),
             events=self._events(),
+            pairs=get("/v1/pairs/latest", **only) if self.forwarded else None,
         )
 
     def _read_flows(self, **only: str) -> None:

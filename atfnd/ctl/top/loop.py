@@ -12,8 +12,10 @@ from collections import deque
 from contextlib import suppress
 from types import FrameType
 
+from atfnd.ctl.client import Row
 from atfnd.ctl.top.asking import Asking, Patience
 from atfnd.ctl.top.figures import Series
+from atfnd.ctl.top.forwarded import pairs_in
 from atfnd.ctl.top.frame import flow_lines, frame
 from atfnd.ctl.top.keys import Keys
 from atfnd.ctl.top.look import Look, Looks
@@ -41,6 +43,8 @@ class Live:
         self._signals: deque[int] = deque()
         self._woken, self._wake = socket.socketpair()
         self._terminal = Terminal()
+        self._looks = looks
+        self._forwarded: Row | None = None
         self._asking = Asking(looks, interval_s, self._tell)
 
     def run(self) -> int:
@@ -93,8 +97,11 @@ class Live:
 
     def _draw(self) -> None:
         size = self._terminal.size()
-        self._view = self._view.within(len(self._flows), flow_lines(self._figures, size))
-        self._terminal.draw(frame(self._figures, self._flows, self._view, self._trouble, size))
+        rows = len(pairs_in(self._forwarded) if self._view.forwarded else self._flows)
+        self._view = self._view.within(rows, flow_lines(self._figures, size))
+        self._terminal.draw(
+            frame(self._figures, self._flows, self._view, self._trouble, size, self._forwarded)
+        )
 
     def _typed(self, selector: selectors.BaseSelector) -> None:
         if typed := self._terminal.read():
@@ -110,6 +117,7 @@ class Live:
         if self._view.order != before:
             self._flows = shown(self._figures.flows, self._view)
         self._asking.pause(self._view.paused)
+        self._looks.forwarded = self._view.forwarded
 
     def _hear(self, news: Look | BaseException) -> None:
         """A look, or why there is none."""
@@ -117,6 +125,7 @@ class Live:
             figures = self._series.see(news)
             if not self._view.paused:
                 self._figures, self._flows = figures, shown(figures.flows, self._view)
+                self._forwarded = news.pairs
             self._trouble = ""
             self._patience.answered()
         elif isinstance(news, OperatorError):

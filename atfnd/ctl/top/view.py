@@ -72,6 +72,7 @@ HELP = (
     ("r", "the other way round"),
     ("/", "only flows with all these words; Enter keeps, Esc drops them"),
     ("p or space", "pause, and go on"),
+    ("f", "forwarded packets instead of flows, counted while this is shown"),
     ("q or Ctrl-C", "quit"),
     ("h or ?", "this; any key ends it"),
 )
@@ -79,8 +80,8 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`typed` is the text of a filter that is being typed; `at` counts flows, `first` is the flow
-    in the first line."""
+    """`typed` is the text of a filter that is being typed; `at` counts flows, or forwarded pairs,
+    `first` is the one in the first line."""
 
     column: int = 0
     turned: bool = False
@@ -88,6 +89,7 @@ class View:
     typed: str | None = None
     paused: bool = False
     help: bool = False
+    forwarded: bool = False
     at: int = 0
     first: int = 0
     over: bool = False  # the operator has seen enough
@@ -102,10 +104,10 @@ class View:
         """The filter in force: as it is typed."""
         return self.words if self.typed is None else self.typed
 
-    def within(self, flows: int, lines: int) -> View:
-        """With so many flows, and so many lines for them: `at` is one of them, and is shown."""
-        at = max(0, min(self.at, flows - 1))
-        last_first = max(0, flows - lines)
+    def within(self, rows: int, lines: int) -> View:
+        """With so many of them, and so many lines for them: `at` is one of them, and is shown."""
+        at = max(0, min(self.at, rows - 1))
+        last_first = max(0, rows - lines)
         first = min(max(self.first, at - max(lines, 1) + 1), at, last_first)
         return replace(self, at=at, first=max(0, first))
 
@@ -129,6 +131,8 @@ def press(view: View, key: str, lines: int) -> View:
             return replace(view, turned=not view.turned)
         case "p" | " ":
             return replace(view, paused=not view.paused)
+        case "f":
+            return replace(view, forwarded=not view.forwarded, at=0, first=0)
         case "h" | "?":
             return replace(view, help=True)
         case "left" | "<" | "right" | ">":

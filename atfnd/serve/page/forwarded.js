@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Forwarded packets: from which interface to which TX queue, and on which CPUs. Counted only while
+// somebody asks for them: the count makes each packet of the machine take longer.
+
+import { element, say } from "./element.js";
+import { UNKNOWN, bits, counted, percent, short, whole } from "./number.js";
+
+const MOST = 100; // rows
+const DISTANCES = { cpu: "same CPU", core: "same core", llc: "LLC", node: "node", machine: "far" };
+const COLUMNS = {
+  in: (pair) => pair.ingress,
+  queue: (pair) => whole(pair.rx_queue),
+  CPU: (pair) => whole(pair.cpu),
+  out: (pair) => pair.egress,
+  "TX queue": (pair) => whole(pair.tx_queue),
+  "TX CPU": (pair) => whole(pair.tx_cpu),
+  distance: (pair) => DISTANCES[pair.distance] ?? UNKNOWN,
+  "packets/s": (pair) => short(pair.packets_pps),
+  rate: (pair) => bits(8 * pair.bytes_per_s),
+};
+
+export class Forwarded {
+  #asked;
+  #said;
+  #table;
+  #body;
+
+  constructor(asked, said, where) {
+    this.#asked = asked;
+    this.#said = said;
+    this.#body = element("tbody");
+    const heads = Object.keys(COLUMNS).map((name) => element("th", { scope: "col" }, name));
+    this.#table = element("table", { class: "pairs" }, element("thead", {}, element("tr", {}, ...heads)), this.#body);
+    this.#table.hidden = true;
+    where.append(this.#table);
+    asked.addEventListener("change", () => this.show(null));
+  }
+
+  /** The reader wants them counted. */
+  wanted() {
+    return this.#asked.checked;
+  }
+
+  /** The daemon's answer; null, none yet. */
+  show(answer) {
+    if (!this.wanted() || answer === null) {
+      say(this.#said, this.wanted() ? "asking…" : "");
+      this.#table.hidden = true;
+      return;
+    }
+    const rows = answer.pairs.slice(0, MOST);
+    this.#table.hidden = rows.length === 0;
+    while (this.#body.rows.length > rows.length) {
+      this.#body.deleteRow(-1);
+    }
+    rows.forEach((pair, n) => {
+      const row = this.#body.rows[n] ?? this.#body.insertRow();
+      Object.values(COLUMNS).forEach((of, column) => say(row.cells[column] ?? row.insertCell(), of(pair)));
+    });
+    say(this.#said, described(answer));
+  }
+}
+
+function described({ why_not, pairs, missed_packets }) {
+  if (why_not !== null) {
+    return `Not counted: ${why_not}.`;
+  }
+  const all = pairs.reduce((sum, pair) => sum + pair.packets_pps, 0);
+  if (all === 0) {
+    return "No packet was forwarded.";
+  }
+  const local = pairs.reduce((sum, pair) => sum + (pair.distance === "cpu" ? pair.packets_pps : 0), 0);
+  const cut = pairs.length > MOST ? ` The first ${MOST} of ${counted(pairs.length, "pair")}.` : "";
+  const missed = missed_packets > 0 ? ` ${counted(missed_packets, "packet")} found no room.` : "";
+  return `${percent(local / all)} are received and sent on one CPU.${cut}${missed}`;
+}
