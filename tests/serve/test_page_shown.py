@@ -261,12 +261,34 @@ def test_moves_over_time(page: LookedAt, made: Paging, source: Large) -> None:
     )
 
 
+def test_forwarded_packets_only_where_they_are_asked_for(page: LookedAt, source: Large) -> None:
+    page.open()
+    assert source.pairs_wanted == []
+    assert page.texts(".pairs td") == []
+    page.do("#count-forwarded", "each.click()")
+    rows = "document.querySelectorAll('.pairs tbody tr').length"
+    until(lambda: page.tab.value(rows) == 3, "they are shown")
+    assert page.texts(".pairs tr:first-child td") == [
+        "lab:lab", "0", "0", "eth1", "0", "2", "LLC", "3K", "12 Mbit/s"
+    ]  # fmt: skip
+    assert page.text("#forwarded-said") == "30.0 % are received and sent on one CPU."
+    source.unseen = "the kernel refuses the program"
+    said = "Not counted: the kernel refuses the program."
+    until(lambda: page.text("#forwarded-said") == said, "it says so")
+    source.unseen, source.forwarded = None, ()
+    until(lambda: page.text("#forwarded-said") == "No packet was forwarded.", "it says so")
+    page.do("#count-forwarded", "each.click()")
+    assert page.text("#forwarded-said") == ""
+    page.is_by_itself()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_readable(page: LookedAt, made: Paging, source: Large, scheme: str) -> None:
     source.more[:6] = [0, 20, 600, 6_000, 60_000, 6_000_000]
     for n in range(6):
         source.put(n, rx_queue=n, app_cpu=n, rx_cpu=n)
     page.open(scheme)
+    page.do("#count-forwarded", "each.click()")
     verdicts = ["proven", "verified", "quiet", "unproven", "violated", "no effect", "refused"]
     verdicts += ["deferred", "resync", "done"]
     ways = ["birth", "follow", "hold", "gap", "none"] * 2

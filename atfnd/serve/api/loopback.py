@@ -23,6 +23,7 @@ from atfnd.serve.api.accepting import Accepting
 from atfnd.serve.api.answers import error, query_of
 from atfnd.serve.api.door import Door
 from atfnd.serve.api.flows import Flows
+from atfnd.serve.api.pairs import PairRoutes
 from atfnd.serve.api.requests import (
     BODY_BYTES,
     Handler,
@@ -45,7 +46,10 @@ CLIENTS = 16  # connections at once
 # daemon busy. CPUs are read from sysfs each time.
 SOON_S = 0.02
 EVERY_S = {"/v1/topology": 1.0}
-READ = "/v1/status", "/v1/queues", "/v1/topology", "/v1/cpu-time", "/v1/flows/stream"
+READ = (
+    "/v1/status", "/v1/queues", "/v1/topology", "/v1/cpu-time", "/v1/flows/stream",
+    "/v1/pairs/latest",
+)  # fmt: skip
 METHODS = "GET", "HEAD"
 OUR_NAME = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
 ITS_OWN = {"same-origin", "none"}  # Sec-Fetch-Site: by the page, or typed by its user
@@ -170,7 +174,7 @@ def _application(source: Source) -> web.Application:
         client_max_size=BODY_BYTES,
     )
     app.on_response_prepare.append(_add_headers)
-    for resources in (Api, Flows):
+    for resources in (Api, Flows, PairRoutes):
         routes = resources(source).routes()
         app.add_routes(route for route in routes if route.path in READ)
     for file in sorted(FILES.iterdir()):

@@ -4,6 +4,7 @@
 import { lines, object } from "./ask.js";
 import { element, say } from "./element.js";
 import { Flows } from "./flows.js";
+import { Forwarded } from "./forwarded.js";
 import { Heat } from "./heat.js";
 import { Locality } from "./locality.js";
 import { Moves } from "./moves.js";
@@ -17,6 +18,7 @@ const locality = new Locality(at("locality"));
 const heat = new Heat(at("heat"), at("legend"), at("every-cpu"));
 const flows = new Flows(at("flows"), at("filter"), at("misplaced"), at("cut"));
 const moves = new Moves(at("moves"));
+const forwarded = new Forwarded(at("count-forwarded"), at("forwarded-said"), at("forwarded"));
 let cpus = null;
 let run = null; // of the daemon: a new run counts from zero
 let looking = null;
@@ -69,6 +71,9 @@ async function look(signal) {
   heat.work(await object("/v1/cpu-time", signal));
   showStatus(status, queues);
   heat.show(cpus);
+  if (forwarded.wanted()) {
+    forwarded.show(await object("/v1/pairs/latest", signal));
+  }
   const rows = [];
   const began = performance.now();
   for await (const row of lines("/v1/flows/stream", signal)) {
