@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 
 from atfnd.errors import OperatorError
 
-__all__ = ["Child", "child", "pin", "program", "prompt", "until"]
+__all__ = ["Child", "child", "on_one_cpu", "pin", "program", "prompt", "until"]
 
 T = TypeVar("T")
 ABOVE = 40  # all NAPI threads and generators
@@ -60,6 +60,17 @@ def pin(pid: int, cpus: Iterable[int]) -> None:
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), wanted)
+
+
+@contextlib.contextmanager
+def on_one_cpu(cpu: int) -> Iterator[None]:
+    """Confine the calling thread."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _content(file: IO[bytes]) -> str:

@@ -32,6 +32,7 @@ from atfnd.observe import Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from bench import plot
 from bench.bed import Bed, lab_bed
+from bench.children import on_one_cpu
 from bench.daemon import daemon
 from bench.extension import _bench
 from bench.report import Report, Target
@@ -57,16 +58,6 @@ class Loop(NamedTuple):
     name: str
     calls: int
     run: Callable[[], int]
-
-
-@contextlib.contextmanager
-def _on_one_cpu(cpu: int) -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _udp(stack: ExitStack) -> tuple[socket.socket, socket.socket]:
@@ -96,7 +87,7 @@ def _loops(cpu: int, other: int) -> Iterator[list[Loop]]:
         here, elsewhere = _tcp(stack), _tcp(stack)
 
         def byte_receives(pair: tuple[socket.socket, socket.socket], sent_on: int) -> int:
-            with _on_one_cpu(sent_on):
+            with on_one_cpu(sent_on):
                 pair[0].sendall(bytes(BYTES))  # no more: the reader sends what waits
             return _bench.byte_receives(pair[1].fileno(), BYTES)
 
@@ -132,7 +123,7 @@ def _calls(rounds: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, in
     found: dict[str, dict[str, list[float]]] = {}
     events = dict.fromkeys(STATES[1:], 0)
     other, *_, cpu = sorted(os.sched_getaffinity(0))
-    with _on_one_cpu(cpu), _loops(cpu, other) as loops:
+    with on_one_cpu(cpu), _loops(cpu, other) as loops:
         for turn in range(rounds * TURNS):
             for state in STATES[:: 1 if turn % 2 else -1]:
                 with _observing(state) as observer:

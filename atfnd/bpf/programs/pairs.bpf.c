@@ -62,10 +62,12 @@ static __always_inline __u32 header_bytes(struct sk_buff *skb, __u32 gso_type)
 static __always_inline struct sent sent_of(struct sk_buff *skb)
 {
 	struct skb_shared_info *shared = (void *)(skb->head + skb->end);
-	__u32 size = BPF_CORE_READ(shared, gso_size);
-	__u32 segments = BPF_CORE_READ(shared, gso_segs);
-	__u32 headers = size ? header_bytes(skb, BPF_CORE_READ(shared, gso_type)) : 0;
+	__u32 size = BPF_CORE_READ(shared, gso_size), segments, headers;
 
+	if (!size)
+		return (struct sent){ 1, skb->len };
+	segments = BPF_CORE_READ(shared, gso_segs);
+	headers = header_bytes(skb, BPF_CORE_READ(shared, gso_type));
 	if (headers && !segments)
 		segments = (skb->len - headers + size - 1) / size;
 	segments = segments ?: 1;
