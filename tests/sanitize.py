@@ -23,6 +23,7 @@ MODULES = {
     "bench.extension._bench": BUILD / "bench/_bench.abi3.so",
 }
 TESTS = (  # wherever below tests/
+    "test_forwarded.py",
     "test_handshakes.py",
     "test_bpf_busy.py",
     "test_bpf_map.py",
