@@ -2318,12 +2318,6 @@ MUTATIONS = [
         ("        return each\n    return each._replace(", "        return each._replace(packets=0)\n    return each._replace("),
     ),
     *_of(
-        "serve/metrics.py", "monitoring",
-        ("MOST_PAIRS = 64", "MOST_PAIRS = 70"),
-        ("len(totals.pairs) - MOST_PAIRS", "len(totals.pairs)"),
-        ("            self._source.want_pairs(SCRAPED_S)\n", "            pass\n"),
-    ),
-    *_of(
         "serve/explain/pair.py", "explain_pair",
         ("self.rx_queue in (None, pair.rx_queue)", "True"),
         ("self.tx_queue in (None, pair.tx_queue)", "True"),
@@ -2334,5 +2328,17 @@ MUTATIONS = [
         ("        if not shared:\n", "        if shared:\n"),
         ("(queue for queue in egress.queues if queue.cpu == pair.cpu)", "iter([])"),
         ("int(low) <= cpu <= int(high or low)", "int(low) <= cpu <= int(high or cpu)"),
+    ),
+    *_of(
+        "ctl/top/forwarded.py", "top_frame",
+        ('    if answer["why_not"] is not None:\n', "    if False:\n"),
+        ("rate(pair[\"bytes_per_s\"] * 8)", "rate(pair[\"bytes_per_s\"])"),
+        ("range(view.first, view.first + lines)", "range(lines)"),
+        ("_at_hand(pairs[view.at],", "_at_hand(pairs[0],"),
+    ),
+    *_of(
+        "ctl/top/view.py", "top_view",
+        ("forwarded=not view.forwarded, at=0, first=0", "forwarded=not view.forwarded"),
+        ("forwarded=not view.forwarded, at=0", "forwarded=True, at=0"),
     ),
 ]  # fmt: skip

@@ -117,6 +117,8 @@ def test_a_tx_queue_that_several_cpus_use() -> None:
     answer = explained(LOCAL, other)
     assert "CPUs 0, 2 send by this TX queue, and wait for each other's lock." in answer.chain
     assert answer.advice == "give each of these CPUs a TX queue of eth1 of its own, by xps_cpus"
+    beside = replace(other, tx_queue=0, tx_cpu=0, distance=Distance.CPU)
+    assert explained(LOCAL, beside) == explained(LOCAL)
 
 
 @pytest.mark.parametrize(
