@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-or-later
 # selftests.sh [TEST...]: the Linux kernel's own driver tests, tools/testing/selftests/drivers/net/,
-# in the guest on simnic. Results: README.md. Run it with the checkout as working directory, after
+# in the guest on simnic. KERNEL=6.12 or newest, which it is without. Results: README.md. Run it with the checkout as working directory, after
 # `make setup`. It keeps the kernel's tests, and the tools they want newer than the host has them,
 # in the cache: nothing is installed.
 set -e
-LINUX=linux-source-7.2 # Debian trixie-backports; the tests of 7.2 also run on the guest's 6.12
+LINUX=linux-source-7.2 # Debian trixie-backports; the tests of 7.2 run on both kernels of the guest
 TESTS=(hw/ntuple.py hw/rss_ctx.py queues.py stats.py hw/irq.py ring_reconfig.py hw/rss_api.py
 	hw/rss_drv.py hw/rss_input_xfrm.py napi_threaded.py napi_id.py ping.py xdp.py)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/atfnd/selftests
@@ -17,14 +17,14 @@ fetch() { # -> $cache, whole or not at all
 	trap 'rm -rf $scratch' EXIT
 	mkdir -p "$scratch"/{apt/lists/partial,apt/archives/partial,tools,linux}
 	cd "$scratch"
-	for suite in bookworm trixie trixie-backports; do
+	for suite in bookworm trixie-backports sid; do
 		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main"
 	done >apt/sources.list
 	printf '%s\n' "Dir::Etc \"$PWD/apt\";" "Dir::State::Lists \"$PWD/apt/lists\";" \
 		"Dir::Cache \"$PWD/apt\";" 'APT::Sandbox::User "root";' >apt/conf
 	export APT_CONFIG=$PWD/apt/conf
 	apt-get update -q
-	apt-get download -q $LINUX/trixie-backports ethtool/trixie socat/bookworm libwrap0/bookworm \
+	apt-get download -q $LINUX/trixie-backports ethtool/sid socat/bookworm libwrap0/bookworm \
 		iputils-ping/bookworm
 	for package in ethtool socat libwrap0 iputils-ping; do
 		dpkg-deb -x $package*.deb tools
@@ -69,6 +69,6 @@ if [ -n "$ATFND_GUEST" ]; then
 	inside "$@"
 else
 	[ -d "$cache" ] || (fetch) >&2
-	exec .venv/bin/python -m tests.guest --timeout 7200 -- \
+	exec .venv/bin/python -m tests.guest --kernel "${KERNEL:-newest}" --timeout 7200 -- \
 		env PATH="$PWD/.venv/bin:$PATH" bash "$self" "$@"
 fi
