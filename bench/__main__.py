@@ -26,6 +26,7 @@ from bench import (
     overhead,
     owners,
     pairs_cost,
+    protocol_core,
     reaction,
     reception,
     serving,
@@ -43,6 +44,7 @@ __all__ = ["BENCHES", "main"]
 
 BENCHES: dict[str, Callable[[int], Report]] = {
     "overhead": overhead.run,
+    "protocol-core": protocol_core.run,
     "reaction": reaction.run,
     "reception": reception.run,
     "inventory": sockets.run,

@@ -31,6 +31,7 @@ class PollerTotals(NamedTuple):
     work_ns: int
     empty_ns: int
     other_ns: int
+    off_ns: int
     sleeps: int
     ring_waits: int
     ring_waited_ns: int

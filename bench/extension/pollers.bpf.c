@@ -39,6 +39,7 @@ struct veth_rq {
 struct poller {
 	struct poller_totals totals;
 	__u64 since_ns; /* it runs since then, and no poll has ended since; 0: it does not run */
+	__u64 off_since_ns; /* 0: not known */
 	__u64 waits_since_ns;
 	__u64 lock;  /* that it waits for; 0: for none */
 	__u64 rings; /* it is the one of a ring */
@@ -93,14 +94,18 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *prev, struct task_st
 	struct poller *from = of(prev->pid), *to;
 
 	if (from) {
+		from->off_since_ns = bpf_ktime_get_ns();
 		if (from->since_ns)
-			from->totals.other_ns += bpf_ktime_get_ns() - from->since_ns;
+			from->totals.other_ns += from->off_since_ns - from->since_ns;
 		from->since_ns = 0;
 		from->totals.sleeps += state != 0 && !preempted;
 	}
 	to = of(next->pid);
-	if (to)
+	if (to) {
 		to->since_ns = bpf_ktime_get_ns();
+		if (to->off_since_ns)
+			to->totals.off_ns += to->since_ns - to->off_since_ns;
+	}
 	return 0;
 }
 
