@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class Daemon:
         self.socket = socket
         self._client = Client(str(socket))
 
+    def reload(self, config: str) -> None:
+        """Have it read another policy; what it does then is to be waited for."""
+        _write(self.socket.parent, config)
+        os.kill(self.process.pid, signal.SIGHUP)
+
     def ready(self) -> bool:
         """It answers. OperatorError: it has ended."""
         self.process.check()
@@ -92,17 +98,32 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(nic: str, config: str = FOLLOW_TCP, arm: bool = True) -> Iterator[Daemon]:
-    """Run the daemon on `nic` until the `with` ends; it is ready when this yields. `config` says
-    nothing of the daemon itself. At its end it takes its changes back: the next contender starts
+def daemon(
+    nic: str,
+    config: str = FOLLOW_TCP,
+    arm: bool = True,
+    *,
+    more: Sequence[str] = (),
+    netns: str | None = None,
+) -> Iterator[Daemon]:
+    """Run the daemon on `nic`, and on `more` of them, in a namespace, until the `with` ends; it is
+    ready when this yields. `config` says nothing of the daemon itself. At its end it takes its
+    changes back: the next contender starts
     from the same NIC, with each queue on its own CPU."""
     with tempfile.TemporaryDirectory(prefix="atfnd-bench-") as folder:
-        path = Path(folder) / "bench.yaml"
-        path.write_text(f"{config}daemon: {{ on_stop: restore{_CPU} }}\n")
-        command = ["env", "ATFND_GUARD_PACE=0", sys.executable, "-m", "atfnd", "run", "--nic", nic]
-        command += ["--arm", nic] if arm else []
+        path = _write(Path(folder), config)
+        command = ["env", "ATFND_GUARD_PACE=0", sys.executable, "-m", "atfnd", "run"]
+        for each in (nic, *more):
+            command += ["--nic", each, *(["--arm", each] if arm else [])]
         command += ["--run-dir", folder, "--config", str(path)]
-        with child(*command) as process:
+        with child(*command, netns=netns) as process:
             running = Daemon(process, Path(folder) / "atfnd.sock")
             until(running.ready, "the daemon answers", START_S)
             yield running
+
+
+def _write(folder: Path, config: str) -> Path:
+    """The policy file; what it says of the daemon is added."""
+    path = folder / "bench.yaml"
+    path.write_text(f"{config}daemon: {{ on_stop: restore{_CPU} }}\n")
+    return path

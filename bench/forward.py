@@ -4,10 +4,11 @@
 Which CPUs the three NAPI threads of a forwarder have (bench/forwarder.py) is its affinity mode:
 `I` has both receivers on one CPU and the sender on the other, `II` the sender beside one of the
 receivers, and `0`, which the paper could not have, all of them on one CPU. `default` confines none,
-`rps` has RPS in addition. Reception: `DE` is a NAPI thread at a real-time priority, which polls
-until its ring is empty; `deferred` and `dedicated` are today's, of the two receivers. Each mode's
-capacity is found first, with DE: the most that comes out while the load grows by steps, until a
-tenth is lost. Loads are shares of it: rates of modes differ, and shapes can be compared.
+`rps` has RPS in addition, and `atfnd` begins with `default` and has a rule for what is forwarded.
+Reception: `DE` is a NAPI thread at a real-time priority, which polls until its ring is empty;
+`deferred` and `dedicated` are today's, of the two receivers. Each mode's capacity is found first,
+with DE: the most that comes out while the load grows by steps, until a tenth is lost. Loads are
+shares of it: rates of modes differ, and shapes can be compared.
 
 One CPU has the generator too, at a priority above all NAPI threads: in mode I it takes time from
 the sender, in II from a receiver, in 0 from nobody. One package cannot show the paper's caches.
@@ -28,9 +29,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
+from atfnd.policy.file.schema import PolicyFile
 from bench import plot
 from bench.children import prompt, until
-from bench.forwarder import RECEIVERS, SENDER, Forwarder, Frames, built, forwarder, offered, sent
+from bench.daemon import daemon
+from bench.forwarder import (
+    EGRESS,
+    RECEIVERS,
+    SENDER,
+    Forwarder,
+    Frames,
+    built,
+    forwarder,
+    offered,
+    sent,
+)
 from bench.markdown import Section, write_sections
 from bench.pollers import Pollers, PollerTotals, thread_use
 from bench.polling import INTERRUPT, Polling, dedicated, deferred, polled_as
@@ -121,12 +134,46 @@ def _rps(bed: Forwarder) -> Iterator[None]:
             bed.rps(())
 
 
+POLICY = f"""\
+version: 1
+about: What is forwarded has its channels together.
+interfaces: [{{ match: {{ name: "*" }}, armed: true }}]
+forwarding:
+  - name: gateway
+    match: {{ in: "{"|".join(RECEIVERS)}", out: "{EGRESS}" }}
+    placement: {{ pair: core }}
+"""
+LED_PPS, LED_S = 200_000, 90.0
+
+
+@contextlib.contextmanager
+def _atfnd(bed: Forwarder) -> Iterator[None]:
+    """Nothing is confined, and atfnd places what it sees forwarded. A veth has no interrupt for
+    what was sent: whoever takes that back goes to the CPU of the channel that it was sent by."""
+    names = (*RECEIVERS, EGRESS)
+    with _default(bed):
+        bed.place({EGRESS: os.sched_getaffinity(0)})
+        with daemon(names[0], POLICY, more=names[1:], netns=bed.fwd):
+            with offered(bed, LED_PPS, LED_S, "64", _generators_cpu()):
+                until(lambda: _together(bed, names), "atfnd has placed the channels", LED_S)
+            bed.place({SENDER: os.sched_getaffinity(bed.thread(EGRESS))})
+            yield
+
+
+def _together(bed: Forwarder, names: Sequence[str]) -> bool:
+    """Their threads are on one CPU."""
+    cpus = [os.sched_getaffinity(bed.thread(name)) for name in names]
+    return len(frozenset[int]().union(*cpus)) == 1
+
+
 PLACEMENTS: dict[str, Placement] = {
     "0": lambda bed: _static(bed, 0, 0, 0),
     "I": lambda bed: _static(bed, 0, 0, 1),
     "II": lambda bed: _static(bed, 0, 1, 0),
     "default": _default,
     "rps": _rps,
+    # A policy may say so since `forwarding:` is there.
+    **({"atfnd": _atfnd} if "forwarding" in PolicyFile.model_fields else {}),
 }
 
 
@@ -155,10 +202,10 @@ def measure(rounds: int, load: Load = LAB, asked: Sequence[Subject] | None = Non
         threads = [bed.thread(name) for name in (*RECEIVERS, SENDER)]
         with Pollers(threads) as pollers:
             for turn in range(rounds):
-                for sizes in SIZES:
-                    for placement in placements[:: -1 if turn % 2 else 1]:
-                        receptions = [s.reception for s in chosen if s.placement == placement]
-                        with PLACEMENTS[placement](bed):
+                for placement in placements[:: -1 if turn % 2 else 1]:
+                    receptions = [s.reception for s in chosen if s.placement == placement]
+                    with PLACEMENTS[placement](bed):
+                        for sizes in SIZES:
                             runs += _placed(bed, pollers, placement, receptions, sizes, load)
     return runs
 

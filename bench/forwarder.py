@@ -31,6 +31,7 @@ from bench.netns import within
 from bench.polling import Napis
 
 __all__ = [
+    "EGRESS",
     "RECEIVERS",
     "SENDER",
     "Forwarder",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 SOURCE = Path(__file__).with_name("traffic") / "frames.c"
-RECEIVERS, SENDER = ("e0", "e1"), "s2"
+RECEIVERS, EGRESS, SENDER = ("e0", "e1"), "e2", "s2"
 DESTINATION = "10.30.0.2"
 RX_PRIORITY, TX_PRIORITY = 10, 20  # what was sent is taken back before more is received
 MACS = {name: f"02:00:00:00:20:0{at}" for at, name in enumerate(("e0", "e1", "e2", "s2"))}
@@ -101,7 +102,8 @@ class Offered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forwarder:
-    """It forwards as long as its `with` lasts. `napis` of e0, e1 and s2, one each."""
+    """It forwards as long as its `with` lasts. `napis` of e0, e1, e2 and s2, one each; e2 receives
+    nothing."""
 
     gen: str
     fwd: str
@@ -161,7 +163,7 @@ def forwarder(program: Path) -> Iterator[Forwarder]:
         succeed("ip", "netns", "exec", fwd, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
         neighbour = (DESTINATION, "lladdr", MACS["s2"], "dev", "e2", "nud", "permanent")
         succeed("ip", "-n", fwd, "neigh", "add", *neighbour)
-        napis = {name: _polled(fwd, name, RX_PRIORITY) for name in RECEIVERS}
+        napis = {name: _polled(fwd, name, RX_PRIORITY) for name in (*RECEIVERS, EGRESS)}
         napis[SENDER] = _polled(sink, SENDER, TX_PRIORITY)
         arrivals = within(sink, lambda: _bench.Arrivals(_ifindex(sink, SENDER)))
         undo.callback(arrivals.close)

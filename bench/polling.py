@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How NAPIs are polled: the modes that benches compare, set by netdev napi-set, and taken back.
+"""How NAPIs are polled: the modes that benches compare, as a policy asks for them, and set by
+netdev napi-set where no daemon runs.
 
 Reads and writes defer-hard-irqs, gro-flush-timeout and irq-suspend-timeout of single NAPIs (6.13,
 Documentation/netlink/specs/netdev.yaml), and reads `threaded`. docs/reception.md says what a mode
@@ -29,12 +30,14 @@ _u32, _u64 = struct.Struct("=I"), struct.Struct("=Q")
 
 class Polling(NamedTuple):
     """A mode. After `polls` empty polls, `timeout_ns` apart, the interrupt comes back; 0: at once.
-    `suspend_ns`: while an application polls, which it has to prefer."""
+    `suspend_ns`: while an application polls, which it has to prefer. `reception`: what a policy
+    says for it."""
 
     name: str
     polls: int = 0
     timeout_ns: int = 0
     suspend_ns: int = 0
+    reception: str = "interrupt"
 
     @property
     def prefers(self) -> bool:
@@ -46,18 +49,23 @@ INTERRUPT = Polling("interrupt")
 
 
 def deferred(us: int, polls: int = 100) -> Polling:
-    return Polling(f"deferred {us} us", polls, us * 1000)
+    reception = f"{{ deferred: {{ timeout: {us}us, polls: {polls} }} }}"
+    return Polling(f"deferred {us} us", polls, us * 1000, reception=reception)
 
 
 def suspended(us: int, polls: int = 100) -> Polling:
-    return Polling(f"suspended {us} us", polls, us * 1000, LIMIT_NS)
+    limit = f"limit: {LIMIT_NS // 1_000_000}ms"
+    reception = f"{{ suspended: {{ timeout: {us}us, polls: {polls}, {limit} }} }}"
+    return Polling(f"suspended {us} us", polls, us * 1000, LIMIT_NS, reception)
 
 
 def dedicated(pause_us: int, idle_after_s: float = 1.0) -> Polling:
     """As the fourth paper's protocol core: polls with a pause between them until it was idle for
     so long."""
     polls = round(idle_after_s * 1e6 / pause_us)
-    return Polling(f"dedicated {pause_us} us", polls, pause_us * 1000)
+    idle = f"idle_after: {idle_after_s * 1000:.0f}ms"
+    reception = f"{{ dedicated: {{ pause: {pause_us}us, {idle} }} }}"
+    return Polling(f"dedicated {pause_us} us", polls, pause_us * 1000, reception=reception)
 
 
 DEDICATED = dedicated(100)

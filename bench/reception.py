@@ -5,7 +5,8 @@ A server on the second of two CPUs, where its queue is polled too, and clients o
 works WORK_NS for each request, so that its CPU is what is short. Requests come at times that do not
 wait for answers; at 100 % each connection asks again as soon as it is answered. The stream is
 16 KiB messages, offered at a rate; at 100 % as fast as TCP takes them. The capacity is that of
-`interrupt` in the same round.
+`interrupt` in the same round. Modes are set by atfnd, whose policy asks for them; it leaves flows
+alone.
 
 `interrupt` is a NAPI thread that sleeps once its ring is empty: its wakes stand for interrupts
 (docs/lab.md). Servers and clients have a real-time priority below its, so that what else the
@@ -26,8 +27,9 @@ from typing import NamedTuple
 from atfnd.kernel.interrupts.napi import make_realtime
 from bench import plot
 from bench.bed import Bed
-from bench.children import Child, prompt
+from bench.children import Child, prompt, until
 from bench.connections import connections
+from bench.daemon import Daemon, daemon
 from bench.markdown import Section, write_sections
 from bench.pollers import Pollers, PollerTotals, thread_use
 from bench.polling import (
@@ -36,7 +38,6 @@ from bench.polling import (
     Polling,
     dedicated,
     deferred,
-    polled_as,
     refusal_of_busy,
     suspended,
 )
@@ -122,13 +123,39 @@ def measure(
         napi = napi_of(bed, QUEUE)
         before = napi.values()
         no_busy = refusal_of_busy(napi)
-        for turn in range(rounds):
-            for kind in kinds:
-                capacity = _one(programs, bed, napi, kind, INTERRUPT, 1.0, 0.0, load).per_s
-                for share in load.shares:
-                    for mode in modes[:: -1 if turn % 2 else 1]:
-                        runs.append(_one(programs, bed, napi, kind, mode, share, capacity, load))
+        with daemon(bed.nic, _policy(INTERRUPT)) as atfnd:
+
+            def measured(kind: str, mode: Polling, share: float, capacity: float) -> Run:
+                _have_set(atfnd, napi, mode)
+                return _one(programs, bed, napi, kind, mode, share, capacity, load)
+
+            for turn in range(rounds):
+                for kind in kinds:
+                    capacity = measured(kind, INTERRUPT, 1.0, 0.0).per_s
+                    for share in load.shares:
+                        for mode in modes[:: -1 if turn % 2 else 1]:
+                            runs.append(measured(kind, mode, share, capacity))
         return Measured(runs, napi.values() == before, no_busy)
+
+
+def _policy(mode: Polling) -> str:
+    return f"""\
+version: 1
+about: Every queue is polled in one way.
+interfaces: [{{ match: {{ name: "*" }}, armed: true, reception: {mode.reception} }}]
+flows:
+  - name: rest
+    replaces_built_in: true
+    match: {{ protocol: [tcp, udp] }}
+    placement: leave
+"""
+
+
+def _have_set(atfnd: Daemon, napi: Napis, mode: Polling) -> None:
+    """Have the daemon set this mode. OperatorError: it does not."""
+    atfnd.reload(_policy(mode))
+    wanted = (mode.polls, mode.timeout_ns, mode.suspend_ns)
+    until(lambda: all(each[:3] == wanted for each in napi.values()), f"{mode.name} is set", 30)
 
 
 class _Programs(NamedTuple):
@@ -157,7 +184,6 @@ def _one(
     what, size = ("answer", REQUEST_BYTES) if kind == "requests" else ("copy", MESSAGE_BYTES)
     work_ns = WORK_NS if kind == "requests" else 0
     with (
-        polled_as(mode, [napi]),
         messages.serving(
             programs.messages, bed.host, bed.address, PORT, size, what, [bed.cpus[QUEUE]],
             work_ns=work_ns, prefers=mode.prefers,
