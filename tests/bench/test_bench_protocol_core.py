@@ -49,7 +49,7 @@ def run(case: Case, size: int, rate: float = 1e6, **values: Any) -> Run:
 
 
 def kept(runs: list[Run]) -> dict[str, bool]:
-    load = Load((1024, 4096), 1e6, 1024, (2e6,), 1.0)
+    load = Load((1024, 4096), 1e6, 1024, (2e6, 4e6), 1.0)
     return {target.what: target.met for target in protocol_core.report(runs, load).targets}
 
 
@@ -57,7 +57,11 @@ def test_the_applications_cpu_falls_with_size_and_the_threads_does_not() -> None
     names = [f"{ALONE.name}: slope of the application's CPU"]
     names += [f"{ALONE.name}: change of the thread's CPU"]
     names += ["copy, 1 KiB, the application's CPU, core / same core"]
-    others = [run(each, 1024, 2e6, yielded_share=0.7) for each in (ALONE, SAME)]
+    others = [
+        run(each, 1024, rate, yielded_share=share)
+        for each in (ALONE, SAME)
+        for rate, share in ((2e6, 0.7), (4e6, 0.65))
+    ]
     good = [run(case, size) for case in (ALONE, SAME) for size in (1024, 4096)]
     said = kept([*good, *others])
     assert all(said[name] for name in names)
@@ -73,5 +77,7 @@ def test_the_applications_cpu_falls_with_size_and_the_threads_does_not() -> None
 
 def test_time_that_is_missing_is_said() -> None:
     runs = [run(case, size, sum_of_shares=0.9) for case in (ALONE, SAME) for size in (1024, 4096)]
-    runs += [run(case, 1024, 2e6, sum_of_shares=0.9) for case in (ALONE, SAME)]
+    runs += [
+        run(case, 1024, rate, sum_of_shares=0.9) for case in (ALONE, SAME) for rate in (2e6, 4e6)
+    ]
     assert not kept(runs)["shares of the thread's time, sum - 1"]
