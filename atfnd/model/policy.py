@@ -11,7 +11,17 @@ from atfnd.model.flow import Direction, Protocol
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.reception import Reception
 
-__all__ = ["FlowRule", "InterfaceRule", "Migrant", "Mode", "Network", "Policy", "Share"]
+__all__ = [
+    "FlowRule",
+    "ForwardingRule",
+    "InterfaceRule",
+    "Migrant",
+    "Mode",
+    "Network",
+    "PairPlacement",
+    "Policy",
+    "Share",
+]
 
 
 class Mode(Enum):
@@ -89,6 +99,32 @@ class InterfaceRule:
         return self.name if self.driver is None else f"{self.name} (driver {self.driver})"
 
 
+class PairPlacement(Enum):
+    """What the channels that a forwarded packet comes in and goes out by share (a forwarding rule's
+    `placement`). A mode is one of those in the second paper."""
+
+    LEAVE = "leave"
+    CORE = "core"  # channels of one number are served on one CPU
+    LLC = "llc"  # as near as the load permits, under one last-level cache
+    NODE = "node"  # the same, on one NUMA node
+    MODE_0 = "mode 0"  # as CORE
+    MODE_I = "mode I"  # what receives on one package, what sends on another
+    MODE_II = "mode II"  # what sends on the package of the busiest that receives
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardingRule:
+    """One forwarding rule of the policy: for what is forwarded from one interface to another."""
+
+    name: str
+    source: str  # file:line
+    ingress: tuple[str, ...]  # globs on the NIC's name; one that begins with `!` excludes
+    egress: tuple[str, ...]
+    one_way: bool  # else it is also for what is forwarded back
+    placement: PairPlacement
+    order: Mode  # STRICT: a TX queue changes only while no packet can be overtaken; or BOUNDED
+
+
 class Share(NamedTuple):
     """The most for one user, or one control group: filters and queues in percent of an interface's,
     moves in percent of `moves_per_s`, decisions per second."""
@@ -101,7 +137,8 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator wants. The first rule that matches wins, in `interfaces` and in `flows`."""
+    """What the operator wants. The first rule that matches wins, in `interfaces`, in `flows` and in
+    `forwarding`."""
 
     interfaces: tuple[InterfaceRule, ...]
     flows: tuple[FlowRule, ...]
@@ -115,6 +152,7 @@ class Policy:
     user_share: Share = field(default_factory=Share)
     cgroup_share: Share = field(default_factory=Share)
     web_port: int | None = None  # of the page, on loopback; None: there is none
+    forwarding: tuple[ForwardingRule, ...] = ()
 
     def elsewhere(self) -> bool:
         """Some flows should arrive on another CPU than that of their application."""
@@ -122,9 +160,14 @@ class Policy:
         return any(rule.placement not in usual for rule in self.flows)
 
     def by_load(self) -> bool:
-        """How busy CPUs are decides where some flows arrive."""
+        """How busy CPUs are decides where some flows, or channels, are served."""
         core = (rule for rule in self.flows if rule.placement is Placement.CORE)
-        return self.elsewhere() or any(rule.full_core == "leave" for rule in core)
+        full = any(rule.full_core == "leave" for rule in core)
+        return self.elsewhere() or full or self.places_forwarded()
+
+    def places_forwarded(self) -> bool:
+        """Some forwarding rule places channels."""
+        return any(rule.placement is not PairPlacement.LEAVE for rule in self.forwarding)
 
     def dedicated(self) -> frozenset[int]:
         """The CPUs that some rule dedicates to its flows."""

@@ -7,6 +7,7 @@ import re
 from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from atfnd.policy.file.document import Document, Path
@@ -99,13 +100,18 @@ def _meaning(path: Path) -> str:
     """The meaning of the key at `path`, or of the part around it."""
     *around, last = [key for key in path if isinstance(key, str)]
     entry = _entry_at(tuple(around))
-    field = entry.model_fields[FORMER.get(last, last)]
+    field = _keys(entry)[FORMER.get(last, last)]
     return f"`{last}`: {' '.join((field.description or '').split())}"
 
 
 def _known_keys(path: Path) -> list[str]:
     """The keys that the mapping at `path` may have."""
-    return list(_entry_at(path).model_fields)
+    return list(_keys(_entry_at(path)))
+
+
+def _keys(entry: type[Entry]) -> dict[str, FieldInfo]:
+    """What it may say, by the keys of the file."""
+    return {field.alias or name: field for name, field in entry.model_fields.items()}
 
 
 def _one_further_in(document: Document, path: Path) -> str | None:
@@ -114,7 +120,7 @@ def _one_further_in(document: Document, path: Path) -> str | None:
     for name, field in _entry_at(path[:-1]).model_fields.items():
         inner = field.annotation
         listed = get_origin(inner) is tuple
-        if not listed and _has_entry(inner) and key in _entry_in(inner).model_fields:
+        if not listed and _has_entry(inner) and key in _keys(_entry_in(inner)):
             words = document.words(path)
             value = words.strip("`") if words.startswith("`") else "..."
             return f"did you mean {name}: {{{key}: {value}}}?"
@@ -126,7 +132,7 @@ def _entry_at(path: Path) -> type[Entry]:
     entry: type[Entry] = PolicyFile
     for key in path:
         if isinstance(key, str):
-            entry = _entry_in(entry.model_fields[FORMER.get(key, key)].annotation)
+            entry = _entry_in(_keys(entry)[FORMER.get(key, key)].annotation)
     return entry
 
 

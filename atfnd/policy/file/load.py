@@ -16,7 +16,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from atfnd.model import Direction, FlowRule, InterfaceRule, Migrant, Mode, Placement, Policy, Share
+from atfnd.model import (
+    Direction,
+    FlowRule,
+    ForwardingRule,
+    InterfaceRule,
+    Migrant,
+    Mode,
+    PairPlacement,
+    Placement,
+    Policy,
+    Share,
+)
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
 from atfnd.policy.file.doubts import doubts
@@ -28,6 +39,7 @@ from atfnd.policy.file.schema import (
     FORMER,
     DaemonEntry,
     FlowEntry,
+    ForwardingEntry,
     InterfaceEntry,
     PolicyFile,
     ShareEntry,
@@ -117,6 +129,9 @@ def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | N
     for rule in policy.flows:
         order = "" if rule.placement is Placement.LEAVE else f", order {rule.order.value}"
         print(f"{rule.name}: {rule.placement}{order} ({rule.source})")
+    for each in policy.forwarding:
+        order = "" if each.placement is PairPlacement.LEAVE else f", order {each.order.value}"
+        print(f"forwarding {each.name}: {each.placement.value}{order} ({each.source})")
 
 
 def _called(host: Host | None) -> str:
@@ -171,6 +186,7 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
     """What only one file may say, said in two; and a file that is named twice."""
     problems: list[Problem] = []
     rules: dict[str, tuple[FlowRule, str]] = {}
+    forwarders: dict[str, str] = {}
     daemon: str | None = None
     for document, content in contents:
         for i, rule in enumerate(content.flows):
@@ -191,6 +207,13 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
                 message = f"there is no built-in rule `{rule.name}`"
                 hint = f"there are {' and '.join(BUILT_IN_RULES)}"
                 problems.append(document.problem(("flows", i, "replaces_built_in"), message, hint))
+        for i, forwarding in enumerate(content.forwarding):
+            if forwarding.name in forwarders:
+                message = f"a second forwarding rule named `{forwarding.name}`"
+                hint = f"the first is at {forwarders[forwarding.name]}"
+                problems.append(document.problem(("forwarding", i, "name"), message, hint))
+            at = f"{document.file}:{document.line(('forwarding', i))}"
+            forwarders.setdefault(forwarding.name, at)
         if content.daemon is not None:
             if daemon is not None:
                 hint = f"they are in {daemon}: keep them in one file"
@@ -240,6 +263,7 @@ def _merge(contents: Sequence[Content]) -> Policy:
         user_share=_share(daemon.shares.user),
         cgroup_share=_share(daemon.shares.cgroup),
         web_port=None if daemon.web is None else daemon.web.port,
+        forwarding=tuple(rule for each in contents for rule in _forwarding_rules(*each)),
     )
 
 
@@ -293,6 +317,26 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         full_core=rule.full_core,
         filters_max=None if rule.filters is None else rule.filters.max,
         reception=None if rule.reception is None else reception_of(rule.reception),
+    )
+
+
+def _forwarding_rules(document: Document, content: PolicyFile) -> list[ForwardingRule]:
+    return [
+        _forwarding_rule(rule, f"{document.file}:{document.line(('forwarding', i))}")
+        for i, rule in enumerate(content.forwarding)
+    ]
+
+
+def _forwarding_rule(rule: ForwardingEntry, source: str) -> ForwardingRule:
+    place = rule.placement
+    return ForwardingRule(
+        name=rule.name,
+        source=source,
+        ingress=rule.match.ingress,
+        egress=rule.match.egress,
+        one_way=rule.one_way,
+        placement=PairPlacement(f"mode {place.mode}" if place.pair is None else place.pair),
+        order=Mode(rule.order),
     )
 
 

@@ -50,6 +50,7 @@ __all__ = [
     "DaemonEntry",
     "Entry",
     "FlowEntry",
+    "ForwardingEntry",
     "InterfaceEntry",
     "PlacementEntry",
     "PolicyFile",
@@ -545,6 +546,57 @@ class InterfaceEntry(Entry):
     NAPI thread that polls without end."""
 
 
+class ForwardingMatchEntry(Entry):
+    """Which forwarded packets a rule is for: those that come in by the one and go out by the
+    other."""
+
+    ingress: Annotated[tuple[str, ...], globs(names.interfaces, "wan*"), Field(alias="in")]
+    """Names of interfaces, as in `--nic`."""
+    egress: Annotated[tuple[str, ...], globs(names.interfaces, "lan*|!lan0"), Field(alias="out")]
+    """Names of interfaces."""
+
+
+class PairPlacementEntry(Entry):
+    """Which CPUs serve the channels of interfaces that forward to each other. One of `pair`,
+    `mode`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": [way]} for way in ("pair", "mode")]}
+    )
+
+    pair: Annotated[Literal["core", "llc", "node", "leave"] | None, something("a word")] = None
+    """`core`: channels of one number on one CPU, which also sends; `llc` and `node`: as near as the
+    load permits, under one last-level cache or on one NUMA node; or `leave` them where they are."""
+    mode: Annotated[Literal[0, "I", "II"] | None, something("0, I or II")] = None
+    """A mode of the second paper: `I`, what receives on one package and what sends on another;
+    `II`, what sends beside the busiest that receives; `0`, as `pair: core`. docs/forwarding.md."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> PairPlacementEntry:
+        if len(self.model_fields_set) != 1:
+            given = "pair and mode" if self.model_fields_set else "no place"
+            raise Mistake(f"a placement of {given}", "say one of pair, mode")
+        return self
+
+
+class ForwardingEntry(Entry):
+    """A rule for what is forwarded. The first that matches a pair of interfaces decides."""
+
+    name: Annotated[
+        str, BeforeValidator(rule_name, json_schema_input_type=text(r"^\S+$", "gateway"))
+    ]
+    """Unique among the forwarding rules of all files. Shown by `atfnctl pairs`."""
+    match: ForwardingMatchEntry
+    """Which packets this rule is for."""
+    one_way: bool = False
+    """Whether packets that are forwarded back are none of this rule's."""
+    placement: PairPlacementEntry
+    """Where the channels are served. Only those of armed interfaces are moved."""
+    order: Literal["strict", "bounded"] = "strict"
+    """When packets may get another TX queue: `strict`, only while none of them is forwarded;
+    `bounded`, at once, which may reorder those that wait in the old one."""
+
+
 class TableEntry(Entry):
     """Settings of the Flow-to-Core table."""
 
@@ -629,3 +681,5 @@ class PolicyFile(Entry):
     flows: tuple[FlowEntry, ...] = ()
     """Rules for flows. Before those of all files comes `control`, which leaves ports 22 and 179
     alone; after them comes `rest`. A rule of the same name replaces either."""
+    forwarding: tuple[ForwardingEntry, ...] = ()
+    """Rules for what is forwarded from one interface to another: docs/forwarding.md."""
