@@ -49,6 +49,9 @@ def say_pairs(answer: Row) -> None:
         local, unknown = shares["cpu"] / total, shares["unknown"] / total
         more = f", of {unknown:.0%} it is not known" if unknown else ""
         say(f"{local:.0%} of the packets are received and sent on one CPU{more}")
+    whys = {(row["ingress"], row["egress"]): row for row in answer["pairs"] if row["rule"]}
+    for (ingress, egress), row in sorted(whys.items()):
+        say(f"{text(ingress)} to {text(egress)}: {text(row['rule'])}: {text(row['why'])}")
     if answer["missed_packets"]:
         say(f"{answer['missed_packets']} packets are not in this: no room")
 

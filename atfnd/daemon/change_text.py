@@ -48,7 +48,7 @@ def tell_end(log: EventLog, ended: Ended, nic: NicView | None, policy: Policy) -
 def source_of(action: Action, nic: NicView | None, policy: Policy) -> str | None:
     """file:line of the rule that wants it; for what concerns an interface, that of the interface's
     rule. None: no rule does, or the interface has gone."""
-    for rule in policy.flows:
+    for rule in policy.flows if action.key is not None else policy.forwarding:
         if rule.name == action.rule_name:
             return rule.source
     if action.key is not None or nic is None:

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from atfnd.daemon.session import Sessions
 from atfnd.diagnose.gain import Parts
 from atfnd.diagnose.pairs import Counted, Tally, not_counted, of_nic, paired
+from atfnd.engine.engine import Engine
 from atfnd.model import Distance, ForwardedTotals, NicView, Pairs
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.forwarded import ForwardedPackets, interface_names, namespace
@@ -85,8 +87,8 @@ class ForwardedCounts:
 class Pairing:
     """What is forwarded: on request, and all the time while somebody wants it."""
 
-    def __init__(self, sessions: Sessions, cpus: CpuWatch) -> None:
-        self._sessions, self._cpus = sessions, cpus
+    def __init__(self, sessions: Sessions, cpus: CpuWatch, engine: Engine) -> None:
+        self._sessions, self._cpus, self._engine = sessions, cpus, engine
         self._counts = ForwardedCounts()
         self.want, self.release = self._counts.want, self._counts.release
         self._latest: Pairs | None = None
@@ -96,7 +98,11 @@ class Pairing:
     def latest(self, nic: str | None = None) -> Pairs:
         """Of the last EVERY_S, to or from this interface or all. It is known from the second
         EVERY_S on for which it is wanted."""
-        return of_nic(self._latest or not_counted(JUST_BEGUN), nic)
+        return self._explained(of_nic(self._latest or not_counted(JUST_BEGUN), nic))
+
+    def counted(self) -> Pairs | None:
+        """The last count of all, the same object until there is another; None: there is none."""
+        return self._latest
 
     def totals(self) -> ForwardedTotals | None:
         """Since it is wanted; None: it is not."""
@@ -118,7 +124,7 @@ class Pairing:
         finally:
             self._counts.release(asker)
         (found,) = await self._paired(counted)
-        return of_nic(found, nic)
+        return self._explained(of_nic(found, nic))
 
     async def keep(self) -> None:
         """Counts while it is wanted; detaches when it is not, and at the end."""
@@ -157,6 +163,14 @@ class Pairing:
                     self._totals = ForwardedTotals(whole.pairs, dict(by_distance), whole.missed)
                 first, before = first or now, now
             await self._counts.change(max(0.0, due_s - time.monotonic()))
+
+    def _explained(self, found: Pairs) -> Pairs:
+        """With the rules that place what is forwarded."""
+        pairs = []
+        for pair in found.pairs:
+            rule, why = self._engine.why_forwarded(pair.ingress, pair.egress) or (None, None)
+            pairs.append(replace(pair, rule=rule, why=why))
+        return replace(found, pairs=tuple(pairs))
 
     async def _paired(self, *counted: Counted) -> list[Pairs]:
         views = [session.view for session in self._sessions.values()]

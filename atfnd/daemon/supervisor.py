@@ -19,6 +19,7 @@ from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.flow_rules import FlowRules
+from atfnd.daemon.forwarding import Forwarded
 from atfnd.daemon.guarding import Guarding, GuardPace
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.held_filters import HeldFilters
@@ -150,8 +151,9 @@ class Supervisor:
         operator.end_measurement = self._ordered
         reporter.guard = guarding.shown
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
-        self._pairing = Pairing(sessions, cpus)
+        self._pairing = Pairing(sessions, cpus, engine)
         reporter.forwarded = self._pairing.totals
+        self._forwarded = Forwarded(in_force, sessions, self._pairing, log, executor.take)
         self.source = Served(
             reporter,
             operator,
@@ -240,6 +242,7 @@ class Supervisor:
             self._leave,
             Loads(self._in_force, self._executor.take).look,
             self._look_at_reads,
+            self._forwarded.look,
         ]
         for look in (self._arming.check, self._arming.inspect, self._executor.know):
             looks.append(partial(self._nics.each, look))

@@ -80,6 +80,7 @@ from atfnd.engine.event import (
     NicRenamed,
     Offer,
     OriginalsRead,
+    PairsCounted,
     Paused,
     PolicyLoaded,
     PortRules,
@@ -109,6 +110,7 @@ from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters
 from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
+from atfnd.engine.forwarding.forwarding import Forwarding
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries
@@ -145,6 +147,7 @@ from atfnd.model import (
     Forked,
     Listening,
     Match,
+    Mode,
     Move,
     NicView,
     Outcome,
@@ -182,6 +185,7 @@ class Engine:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.handshakes, self.exclusion = Handshakes(), Exclusion()
+        self.forwarding = Forwarding()
         self._rule_of_many = RulesOfMany()
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
@@ -342,12 +346,19 @@ class Engine:
 
     def _settings_due(self, event: SettingsDue, now_ns: int) -> None:
         nic, memory = self.memory.nics[event.nic].view, self.memory
-        if plan := prepare(nic, self._topology(), memory.in_force.dedicated):
+        plan = prepare(nic, self._topology(), memory.in_force.dedicated)
+        if plan := self.forwarding.without_tx_queues(nic.name, plan, memory):
             self._say(WriteSettings(plan))
 
     def _originals_read(self, event: OriginalsRead, now_ns: int) -> None:
         known, dedicated = self.memory.nics[event.nic], self.memory.in_force.dedicated
-        known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
+        memory = self.memory
+        if self.forwarding.has_rule(event.nic, memory):
+            known.lent.homes = {q.index: q.cpu for q in known.view.queues if q.cpu is not None}
+        else:
+            known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
+            if plan := self.forwarding.back(known.view, event.originals, known.lent.homes):
+                self._say(WriteSettings(plan))
         if known.view.unowned_rfs or known.view.keeps_rfs:
             unowned.taken_over(known.view, event.originals, self.memory, now_ns)
         reception.afresh(event.nic, event.originals, self.memory)
@@ -396,6 +407,22 @@ class Engine:
         if ours:
             self._say(CountAsOurs(nic.name, tuple(ours)))
             self._say(WriteSettings(queues.confine(nic.name, ours.values(), why)))
+
+    # ---- what is forwarded
+
+    def _pairs_counted(self, event: PairsCounted, now_ns: int) -> None:
+        """TX queues first: a channel that goes to a CPU for which one is prepared goes later."""
+        steps = self.forwarding.look(event.pairs.pairs, self.memory, now_ns)
+        if steps.settings:
+            self._say(WriteSettings(steps.settings))
+        for name in dict.fromkeys(action.nic for action in steps.follows):
+            actions = (action for action in steps.follows if action.nic == name)
+            wanted = (Wanted(each, Mode.STRICT, origins(each, None, None)) for each in actions)
+            self._say(Begin(name, tuple(wanted)))
+
+    def why_forwarded(self, ingress: str, egress: str) -> tuple[str, str] | None:
+        """As `Forwarding.why`."""
+        return self.forwarding.why(ingress, egress)
 
     # ---- CPUs that cpusets exclude
 
@@ -778,6 +805,7 @@ class Engine:
             if isinstance(each, Outcome):
                 self._applied(each)
                 reception.written(each, self.memory, now_ns)
+                self.forwarding.reported(each, self.memory, now_ns)
                 if unowned.switched(each, self.memory, now_ns):
                     self._know_rfs(self.memory.nics[each.action.nic].view)
                     if each.action.value == "0":
@@ -821,6 +849,7 @@ class Engine:
             last_end[queue] = end
             if verdict in (Verdict.DEFERRED, Verdict.REFUSED):
                 follow.stayed(ended.action, self.memory, now_ns, anew=news)
+                self.forwarding.stayed(ended.action, ended.why)
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
             news = self._port_stays(key, ended, now_ns)
         else:

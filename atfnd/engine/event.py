@@ -27,6 +27,7 @@ from atfnd.model import (
     Listening,
     NicFacts,
     Outcome,
+    Pairs,
     Policy,
     Process,
     Rss,
@@ -81,6 +82,7 @@ __all__ = [
     "NicRenamed",
     "Offer",
     "OriginalsRead",
+    "PairsCounted",
     "Paused",
     "PolicyLoaded",
     "PortsDue",
@@ -562,6 +564,12 @@ class PolicyLoaded(NamedTuple):
     moving: Set[FlowKey]
 
 
+class PairsCounted(NamedTuple):
+    """What was forwarded since the last one, while some forwarding rule places channels."""
+
+    pairs: Pairs
+
+
 class Tick(NamedTuple):
     """Time has passed (`Engine.due_ns`)."""
 
@@ -577,5 +585,5 @@ Event = (
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
     | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
-    | ForeignFound
+    | ForeignFound | PairsCounted
 )  # fmt: skip

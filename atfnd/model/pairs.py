@@ -39,6 +39,8 @@ class Pair:
     packets: int
     packets_pps: float
     bytes_per_s: float
+    rule: str | None = None  # the policy's forwarding rule for it
+    why: str | None = None  # its channels are where they are, or wait
 
 
 @dataclass(frozen=True, slots=True)

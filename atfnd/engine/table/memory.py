@@ -23,6 +23,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     FlowRule,
+    ForwardingRule,
     InterfaceRule,
     Migrant,
     Mode,
@@ -73,6 +74,7 @@ class RulesInForce:
     move_every_ns: Mapping[str, int] = field(default_factory=dict)  # by kind of tenant
     elsewhere: bool = False  # some flows go to another CPU than that of their application
     interfaces: tuple[InterfaceRule, ...] = ()
+    forwarding: tuple[ForwardingRule, ...] = ()
 
     @classmethod
     def of(cls, policy: Policy) -> RulesInForce:
@@ -86,6 +88,7 @@ class RulesInForce:
             move_every_ns=move_every_ns(policy),
             elsewhere=policy.elsewhere(),
             interfaces=tuple(policy.interfaces),
+            forwarding=policy.forwarding,
         )
 
     def steering(self) -> list[FlowRule]:

@@ -99,4 +99,6 @@ def _pair_view(each: Pair) -> View:
         "distance": None if each.distance is None else each.distance.value,
         "packets_pps": round(each.packets_pps, 1),
         "bytes_per_s": round(each.bytes_per_s),
+        "rule": each.rule,
+        "why": each.why,
     }

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Channels of interfaces that forward to each other, as the policy's `forwarding` rules ask. Pure.
+
+The rules:
+
+1. Only a pair of interfaces that are served and that a rule names, once it forwards `LEAST_PPS`.
+   The first rule that matches a pair decides about it; a channel that an earlier rule has placed is
+   fixed for a later one.
+2. Where its channels should be is `place.placed`, for what the last look counted and for what each
+   CPU has room for. A CPU's work for a packet is taken from the CPU that needs least for one; what
+   it does besides that is the work of others.
+3. That is put in force when it was clearly better (`place.clearly_better`) than how it is at
+   `LOOKS` looks in a row. A look during which a channel moved says nothing.
+4. A channel moves by follow: its NAPI or interrupt gets another CPU, and its packets keep their
+   queue. At most `MOVES` at a look, and none that moved less than the policy's hold-down ago.
+   Never: one whose CPU another program changed (`manual`), that a thread owns, of an interface that
+   is not armed.
+5. Each CPU that forwards to an interface has a TX queue there (`xps_cpus`): with `core` that of
+   the same number, else the nearest, which no other CPU has as long as there are enough.
+6. Under `order: strict` no packet that is forwarded gets another TX queue: what waits in the old
+   one would be overtaken. So `xps_cpus` is written only for a CPU that forwarded nothing there at
+   the last look, or nothing by another queue. And a channel moves only to a CPU that has the same
+   TX queue: the CPU gets it at an earlier look, if it forwards nothing there. Else the channel
+   waits. Under `bounded` both are done at once.
+7. What was refused is tried again at the next looks; who asks is told why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from atfnd.engine.forwarding.look import Look
+from atfnd.engine.forwarding.matrix import Channel
+from atfnd.engine.forwarding.place import clearly_better, cost, placed
+from atfnd.engine.placement.steering_method import of_queue
+from atfnd.engine.table.memory import Memory
+from atfnd.model import (
+    Action,
+    ForwardingRule,
+    NicView,
+    Outcome,
+    Pair,
+    PairPlacement,
+    Plan,
+    SteeringMethod,
+)
+from atfnd.policy.match.globs import meets_one
+
+__all__ = ["Forwarding", "Steps", "rule_of"]
+
+LEAST_PPS = 100.0
+LOOKS, MOVES = 3, 8
+
+
+class Steps(NamedTuple):
+    """What is to be written now: TX queues at once, and channels that follow."""
+
+    settings: Plan
+    follows: Plan
+
+
+@dataclass(slots=True)
+class _Placing:
+    """What one rule has placed."""
+
+    wanted: dict[Channel, int] = field(default_factory=dict)
+    better: int = 0  # looks in a row at which another place was clearly better
+
+
+@dataclass(slots=True)
+class Forwarding:
+    """What is remembered between looks."""
+
+    placing: dict[tuple[str, PairPlacement], _Placing] = field(default_factory=dict)
+    moved_ns: dict[Channel, int] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # by NIC and setting
+    said: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # rule, why
+    moving: bool = False  # a channel has moved since the last look
+
+    def look(self, pairs: Sequence[Pair], memory: Memory, now_ns: int) -> Steps:
+        """What was forwarded since the last look. Where no rule places, it remembers nothing."""
+        rules = memory.in_force.forwarding
+        nics = {name: known.view for name, known in memory.nics.items()}
+        kept = {(rule.name, rule.placement) for rule in rules}
+        self.placing = {key: each for key, each in self.placing.items() if key in kept}
+        self.said, moved, self.moving = {}, self.moving, False
+        decided = rule_of(rules, nics)
+        claimed, settings, follows = dict[Channel, int](), list[Action](), list[Action]()
+        for rule in rules:
+            own = {pair for pair, each in decided.items() if each is rule}
+            if not own or rule.placement is PairPlacement.LEAVE:
+                self.said |= dict.fromkeys(own, (rule.name, "the rule leaves it"))
+                continue
+            look = Look(rule, own, pairs, nics, claimed, memory)
+            placing = self.placing.setdefault((rule.name, rule.placement), _Placing())
+            if not moved:
+                self._judge(placing, look)
+            claimed |= placing.wanted
+            steps, why = self._steps(placing, look, now_ns)
+            settings += steps.settings
+            follows += steps.follows
+            self.said |= dict.fromkeys(own, (rule.name, why))
+        return Steps(tuple(settings[:MOVES]), tuple(follows[:MOVES]))
+
+    def reported(self, outcome: Outcome, memory: Memory, now_ns: int) -> None:
+        """What a write has come to. The NIC's settings are read again later."""
+        action = outcome.action
+        if action.key is not None or action.nic not in memory.nics:
+            return
+        setting, value = action.setting, action.value
+        if action.queue is not None:
+            setting, value = of_queue("queue-cpu", action.queue), str(action.new)
+        if setting is None or value is None or not self.places(action.nic):
+            return
+        if outcome.errno:
+            self.refused[action.nic, setting] = outcome.left
+            return
+        self.refused.pop((action.nic, setting), None)
+        known = memory.nics[action.nic]
+        if setting in known.view.settings:
+            known.view = replace(known.view, settings={**known.view.settings, setting: value})
+        if action.queue is not None:
+            channel = Channel(action.nic, action.queue)
+            self.moved_ns[channel], self.moving = now_ns, True
+            if self.wanted(channel) == action.new and action.new is not None:
+                known.lent.homes[action.queue] = action.new
+
+    def stayed(self, action: Action, why: str) -> None:
+        """A channel is not on its new CPU."""
+        if action.queue is not None and self.places(action.nic):
+            self.refused[action.nic, of_queue("queue-cpu", action.queue)] = why
+
+    def places(self, nic: str) -> bool:
+        """Some channel of this NIC was placed."""
+        return any(each.nic == nic for one in self.placing.values() for each in one.wanted)
+
+    def wanted(self, channel: Channel) -> int | None:
+        """The CPU that it was given. None: none was."""
+        every = (each.wanted.get(channel) for each in self.placing.values())
+        return next((cpu for cpu in every if cpu is not None), None)
+
+    def has_rule(self, nic: str, memory: Memory) -> bool:
+        """Some rule may place channels of this NIC."""
+        names = {*memory.nics, nic}
+        decided = rule_of(memory.in_force.forwarding, names)
+        return any(
+            nic in pair and rule.placement is not PairPlacement.LEAVE
+            for pair, rule in decided.items()
+        )
+
+    def without_tx_queues(self, nic: str, plan: Plan, memory: Memory) -> Plan:
+        """What arming writes, less the TX queues that are given to CPUs here."""
+        if not self.has_rule(nic, memory):
+            return plan
+        return tuple(each for each in plan if not (each.setting or "").startswith("xps-cpus:"))
+
+    def back(self, nic: NicView, originals: Mapping[str, str], homes: Mapping[int, int]) -> Plan:
+        """No rule places channels of this NIC any more: its TX queues are as they were, or as
+        arming has them. Its queues go home by themselves."""
+        own = nic.method is not SteeringMethod.NONE
+        if own and not self.places(nic.name):
+            return ()
+        for each in self.placing.values():
+            each.wanted = {c: cpu for c, cpu in each.wanted.items() if c.nic != nic.name}
+        plan = list[Action]()
+        for queue in nic.queues:
+            setting = of_queue("xps-cpus", queue.index)
+            value = originals.get(setting)
+            if value is None or setting in nic.manual or setting not in nic.settings:
+                continue
+            if own and queue.index in homes:
+                value = str(homes[queue.index])
+            if nic.settings[setting] != value:
+                why = "no forwarding rule is for it any more"
+                plan.append(Action.of_setting(nic.name, setting, value, why))
+        return tuple(plan)
+
+    def why(self, ingress: str, egress: str) -> tuple[str, str] | None:
+        """The rule for what is forwarded from one interface to another, and why its channels are
+        where they are, or wait. None: there is no rule for it."""
+        return self.said.get((ingress, egress))
+
+    def _judge(self, placing: _Placing, look: Look) -> None:
+        problem = look.problem
+        if problem.total < LEAST_PPS or not problem.cpus:
+            placing.better = 0
+            return
+        found = placed(look.now, problem)
+        if not clearly_better(cost(found, problem), cost(look.now, problem)):
+            placing.better = 0
+            if not placing.wanted:
+                placing.wanted = {each: cpu for each, cpu in look.now.items() if cpu is not None}
+            return
+        placing.better += 1
+        if placing.better >= LOOKS:
+            placing.wanted, placing.better = found, 0
+
+    def _steps(self, placing: _Placing, look: Look, now_ns: int) -> tuple[Steps, str]:
+        """What is written now, and why not more."""
+        if not placing.wanted:
+            return Steps((), ()), look.unplaced(placing.better)
+        settings, follows = list[Action](), list[Action]()
+        for channel, cpu in look.pending(placing.wanted):
+            refused = self.refused.get((channel.nic, of_queue("queue-cpu", channel.queue)))
+            if refused is not None:
+                look.wait(f"{channel.nic} queue {channel.queue}: {refused}")
+            rests_ns = look.memory.in_force.hold_down_ns
+            if now_ns - self.moved_ns.get(channel, now_ns - rests_ns) < rests_ns:
+                continue
+            before = look.before(channel, cpu)
+            if before == ():
+                follows.append(look.follow(channel, cpu))
+            else:
+                settings += before or ()
+        settings += look.tx_queues(placing.wanted)
+        why = f"waits: {look.waits[0]}" if look.waits else look.stands()
+        return Steps(tuple(settings), tuple(follows)), why
+
+
+def rule_of(
+    rules: Iterable[ForwardingRule], nics: Iterable[str]
+) -> dict[tuple[str, str], ForwardingRule]:
+    """The rule that decides about what is forwarded from one interface to another."""
+    names, found = sorted(nics), dict[tuple[str, str], ForwardingRule]()
+    for rule in rules:
+        comes, goes = meets_one(rule.ingress), meets_one(rule.egress)
+        for one in filter(comes, names):
+            for other in filter(goes, names):
+                if one != other:
+                    found.setdefault((one, other), rule)
+                    if not rule.one_way:
+                        found.setdefault((other, one), rule)
+    return found
