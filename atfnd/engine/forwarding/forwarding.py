@@ -93,7 +93,7 @@ class Forwarding:
             if not own or rule.placement is PairPlacement.LEAVE:
                 self.said |= dict.fromkeys(own, (rule.name, "the rule leaves it"))
                 continue
-            look = Look(rule, own, pairs, nics, claimed, memory)
+            look = Look(rule, own, pairs, nics, dict(claimed), memory)
             placing = self.placing.setdefault((rule.name, rule.placement), _Placing())
             if not moved:
                 self._judge(placing, look)
@@ -187,11 +187,11 @@ class Forwarding:
         if problem.total < LEAST_PPS or not problem.cpus:
             placing.better = 0
             return
-        found = placed(look.now, problem)
-        if not clearly_better(cost(found, problem), cost(look.now, problem)):
+        found = placed(problem)
+        if not clearly_better(cost(found, problem), cost(problem.now, problem)):
             placing.better = 0
             if not placing.wanted:
-                placing.wanted = {each: cpu for each, cpu in look.now.items() if cpu is not None}
+                placing.wanted = {each: cpu for each, cpu in problem.now.items() if cpu is not None}
             return
         placing.better += 1
         if placing.better >= LOOKS:

@@ -67,7 +67,6 @@ class Look:
         self._prepared: set[tuple[str, int]] = set()
         self._flux: set[int] = set()
         self.problem = self._problem(pairs)
-        self.now = {each: claimed.get(each, self.confined(each)) for each in self.problem.every()}
 
     # ---- what is to be placed
 
@@ -77,23 +76,20 @@ class Look:
             comes[ingress.nic] += pps
             goes[egress] += pps
         names = sorted(comes.keys() | goes.keys())
-        cpus = self._cpus()
         taken, most = self._taken(pairs)
-        problem = Problem(
+        channels = {name: len(self._nics[name].queues) for name in names}
+        every = [Channel(name, queue.index) for name in names for queue in self._nics[name].queues]
+        return Problem(
             placement=self.rule.placement,
-            channels={name: len(self._nics[name].queues) for name in names},
+            channels=channels,
             streams=self._streams,
             receives=frozenset(name for name in names if comes[name] > goes[name]),
-            fixed=frozenset(),
-            cpus=cpus,
+            now={each: self._claimed.get(each, self.confined(each)) for each in every},
+            fixed=frozenset(c for c in every if c in self._claimed or not self.movable(c)),
+            cpus=self._cpus(),
             node={name: self._nics[name].device.node for name in names},
             taken=taken,
             most=most,
-        )
-        fixed = (c for c in problem.every() if c in self._claimed or not self.movable(c))
-        return Problem(
-            **{each: getattr(problem, each) for each in problem.__slots__ if each != "fixed"},
-            fixed=frozenset(fixed),
         )
 
     def _cpus(self) -> dict[int, Cpu]:

@@ -13,11 +13,12 @@ What is compared, in this order:
 3. `distance`: packets times how far they go from the CPU that forwards them to the one that takes
    back what was sent: 0 the same CPU, 1 the same core or last-level cache, 2 the same node, 3 none.
 4. `remote`: packets of channels that are not on the node of their interface.
-5. `peak`: what the busiest CPU does.
+5. `crowd`: what each CPU does, squared: less where it is spread.
+6. `moved`: packets of channels that are not where they are now.
 
-Each is in thousandths of all packets, so that less is no difference. A channel that may not be
-moved (its interface is not armed, a thread owns it, another program placed it) stays, and others
-join it.
+Each is in percent of all packets, so that less is no difference (`crowd`: in thousandths). A
+channel that may not be moved (its interface is not armed, a thread owns it, another program placed
+it) stays, and others join it.
 
 The search begins with how it is now. One group of channels after the other is moved, that with the
 most packets first, or two are exchanged, as long as that is better.
@@ -28,6 +29,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
 from typing import NamedTuple
 
 from atfnd.engine.forwarding.matrix import Channel, Stream
@@ -38,23 +41,24 @@ __all__ = ["Cost", "Places", "Problem", "clearly_better", "cost", "distance", "n
 Places = Mapping[Channel, int | None]  # None: not confined to one CPU
 
 SENDING = 0.25  # of the work of receiving and forwarding a packet: to take back what was sent
-_APART, _CLEAR, _PEAK = 100, 50, 4
+_APART, _CLEAR, _SPREAD = 10, 5, 4
 _TRIES = 1000  # places that one search compares at most
 _CANDIDATES = 8  # CPUs that are tried for a group of channels, the idlest ones
 FAR = 3
 
 
 class Cost(NamedTuple):
-    """Thousandths of all packets, the most important first."""
+    """Percent of all packets, the most important first."""
 
     apart: int
     overload: int
     distance: int
     remote: int
-    peak: int
+    crowd: int
+    moved: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """What a rule has to place."""
 
@@ -62,18 +66,63 @@ class Problem:
     channels: Mapping[str, int]  # of each interface
     streams: Sequence[Stream]
     receives: frozenset[str]  # interfaces, in modes I and II; the others send
+    now: Places = field(default_factory=dict)
     fixed: frozenset[Channel]
     cpus: Mapping[int, Cpu]  # those that may serve channels
     node: Mapping[str, int | None] = field(default_factory=dict)  # of each interface
     taken: Mapping[int, float] = field(default_factory=dict)  # of each CPU, by others, packets/s
     most: float | None = None  # packets/s that an idle CPU can forward. None: not known
 
-    @property
+    @cached_property
     def total(self) -> float:
         return sum(each.pps for each in self.streams)
 
-    def every(self) -> list[Channel]:
-        return [Channel(nic, i) for nic, count in self.channels.items() for i in range(count)]
+    @cached_property
+    def of_nic(self) -> Mapping[str, Sequence[Channel]]:
+        return {nic: [Channel(nic, i) for i in range(n)] for nic, n in self.channels.items()}
+
+    @cached_property
+    def every(self) -> Sequence[Channel]:
+        return [channel for channels in self.of_nic.values() for channel in channels]
+
+    @cached_property
+    def groups(self) -> Sequence[tuple[Channel, ...]]:
+        """The channels that are placed as one."""
+        if self.placement not in (PairPlacement.CORE, PairPlacement.MODE_0):
+            return [(each,) for each in self.every]
+        fewest = min(self.channels.values(), default=0)
+        found = defaultdict[int, list[Channel]](list)
+        for each in self.every:
+            found[each.queue % fewest].append(each)
+        return [tuple(found[number]) for number in sorted(found)]
+
+    @cached_property
+    def parts(self) -> Sequence[frozenset[int]]:
+        """The packages; if there is one, the last-level caches, then the cores, then the CPUs."""
+        known = self.cpus.values()
+        for part_of in (
+            {each.index: each.package for each in known},
+            {each.index: min(each.llc, default=None) for each in known},
+            {each.index: min(each.smt, default=each.index) for each in known},
+            {each.index: each.index for each in known},
+        ):
+            found = defaultdict[int | None, set[int]](set)
+            for cpu, part in part_of.items():
+                found[part].add(cpu)
+            if len(found) > 1:
+                return sorted(map(frozenset, found.values()), key=min)
+        return [frozenset(self.cpus)]
+
+    @cached_property
+    def _far(self) -> dict[tuple[int, int | None], int]:
+        return {}
+
+    def far(self, a: int, b: int | None) -> int:
+        """As `distance`."""
+        found = self._far.get((a, b))
+        if found is None:
+            found = self._far[a, b] = distance(a, b, self.cpus)
+        return found
 
 
 def distance(a: int, b: int | None, cpus: Mapping[int, Cpu]) -> int:
@@ -90,9 +139,10 @@ def distance(a: int, b: int | None, cpus: Mapping[int, Cpu]) -> int:
 
 def nearest(cpu: int, egress: str, places: Places, problem: Problem) -> tuple[int, int]:
     """How far the nearest TX queue of an interface is, and its number."""
-    count = problem.channels.get(egress, 0)
-    every = ((places.get(Channel(egress, i)), i) for i in range(count))
-    return min(((distance(cpu, there, problem.cpus), i) for there, i in every), default=(FAR, 0))
+    every = problem.of_nic.get(egress, ())
+    return min(
+        ((problem.far(cpu, places.get(each)), each.queue) for each in every), default=(FAR, 0)
+    )
 
 
 def cost(places: Places, problem: Problem) -> Cost:
@@ -103,21 +153,29 @@ def cost(places: Places, problem: Problem) -> Cost:
         for cpu, pps in load.items():
             room = max(0.0, problem.most - problem.taken.get(cpu, 0.0))
             overload += max(0.0, pps - room)
-    peak = max((pps + problem.taken.get(cpu, 0.0) for cpu, pps in load.items()), default=0.0)
+    crowd = sum(pps * (pps + 2 * problem.taken.get(cpu, 0.0)) for cpu, pps in load.items())
 
-    def thousandths(pps: float) -> int:
-        return round(1000 * pps / total)
+    def percent(pps: float) -> int:
+        return round(100 * pps / total)
 
     match problem.placement:
         case PairPlacement.CORE | PairPlacement.MODE_0:
-            apart = _APART * sum(_scattered(group, places) for group in groups(problem))
+            apart = _APART * sum(_scattered(group, places) for group in problem.groups)
         case PairPlacement.MODE_I | PairPlacement.MODE_II:
             sides = _sides(places, problem, carried)
             outside = (each for each in sides if places.get(each) not in sides[each])
-            apart = sum(max(1, thousandths(carried[each])) for each in outside)
+            apart = sum(max(1, percent(carried[each])) for each in outside)
         case _:
-            apart = thousandths(beyond)
-    return Cost(apart, *map(thousandths, (overload, gone, remote, peak)))
+            apart = percent(beyond)
+    moved = sum(carried[each] for each, cpu in problem.now.items() if places.get(each) != cpu)
+    return Cost(
+        apart=apart,
+        overload=percent(overload),
+        distance=percent(gone),
+        remote=percent(remote),
+        crowd=5 * round(200 * crowd / total**2),
+        moved=percent(moved),
+    )
 
 
 def clearly_better(new: Cost, old: Cost) -> bool:
@@ -126,28 +184,28 @@ def clearly_better(new: Cost, old: Cost) -> bool:
                         (new.distance, old.distance), (new.remote, old.remote)):  # fmt: skip
         if abs(was - is_now) >= _CLEAR:
             return is_now < was
-    return (old.peak - new.peak) * _PEAK >= max(old.peak, 1)
+    return (old.crowd - new.crowd) * _SPREAD >= max(old.crowd, 1)
 
 
-def placed(now: Places, problem: Problem) -> dict[Channel, int]:
-    """The CPU of every channel that the rule is for and that has one: as `now`, or better."""
-    if not problem.cpus:
-        return {each: cpu for each, cpu in now.items() if cpu is not None}
-    search = _Search(now, problem)
-    search.improve()
-    found = search.places if search.cost < cost(now, problem) else now
-    return {each: cpu for each in problem.every() if (cpu := found.get(each)) is not None}
+def placed(problem: Problem) -> dict[Channel, int]:
+    """The CPU of every channel that the rule is for and that has one: as now, or better."""
+    now, before = problem.now, cost(problem.now, problem)
+    found = now
+    if problem.cpus and not _is_good(before, problem):
+        search = _Search(problem)
+        search.improve()
+        found = search.places
+    return {each: cpu for each in problem.every if (cpu := found.get(each)) is not None}
 
 
-def groups(problem: Problem) -> list[tuple[Channel, ...]]:
-    """The channels that are placed as one."""
-    if problem.placement not in (PairPlacement.CORE, PairPlacement.MODE_0):
-        return [(each,) for each in problem.every()]
-    fewest = min(problem.channels.values(), default=0)
-    found = defaultdict[int, list[Channel]](list)
-    for each in problem.every():
-        found[each.queue % fewest].append(each)
-    return [tuple(found[number]) for number in sorted(found)]
+def _is_good(now: Cost, problem: Problem) -> bool:
+    """No place can be clearly better, which spares the search."""
+    if any(now[:4]):
+        return False
+    carried, total = _loads(problem.now, problem).by_channel, problem.total or 1.0
+    alone = sum(sum(carried[each] for each in group) ** 2 for group in problem.groups)
+    least = max(alone, sum(carried.values()) ** 2 / len(problem.cpus)) / total**2
+    return (now.crowd - 1000 * least) * _SPREAD < now.crowd
 
 
 class _Loads(NamedTuple):
@@ -191,29 +249,12 @@ def _scattered(group: Sequence[Channel], places: Places) -> int:
     return len(group) - max(there.values(), default=0)
 
 
-def _parts(cpus: Mapping[int, Cpu]) -> list[frozenset[int]]:
-    """The packages; if there is one, the last-level caches, then the cores, then the CPUs."""
-    known = cpus.values()
-    for part_of in (
-        {each.index: each.package for each in known},
-        {each.index: min(each.llc, default=None) for each in known},
-        {each.index: min(each.smt, default=each.index) for each in known},
-        {each.index: each.index for each in known},
-    ):
-        found = defaultdict[int | None, set[int]](set)
-        for cpu, part in part_of.items():
-            found[part].add(cpu)
-        if len(found) > 1:
-            return sorted(map(frozenset, found.values()), key=min)
-    return [frozenset(cpus)]
-
-
 def _sides(
     places: Places, problem: Problem, carried: Mapping[Channel, float]
 ) -> dict[Channel, frozenset[int]]:
     """The CPUs on which each channel is as modes I and II say. What receives is where most of it is
     already."""
-    parts = _parts(problem.cpus)
+    parts = problem.parts
     if len(parts) < 2:
         return {}
     works = Counter[str]()
@@ -224,7 +265,7 @@ def _sides(
 
     def here(nics: Collection[str], but: frozenset[int] = frozenset()) -> frozenset[int]:
         most = Counter[frozenset[int]]()
-        for each in problem.every():
+        for each in problem.every:
             for part in parts:
                 if each.nic in nics and places.get(each) in part:
                     held = 1_000_000_000 if each in problem.fixed else 0
@@ -235,7 +276,7 @@ def _sides(
         receiving = here(receivers)
         sending = here(senders, receiving)
         return {
-            each: receiving if each.nic in problem.receives else sending for each in problem.every()
+            each: receiving if each.nic in problem.receives else sending for each in problem.every
         }
     beside = here(senders)
     there = [nic for nic in receivers if here([nic]) == beside]
@@ -246,30 +287,28 @@ def _sides(
     other = here([nic for nic in receivers if nic != busiest], beside)
     return {
         each: beside if each.nic in senders or each.nic == busiest else other
-        for each in problem.every()
+        for each in problem.every
     }
 
 
 class _Search:
     """The best that was found so far."""
 
-    def __init__(self, now: Places, problem: Problem) -> None:
-        self.problem, self.places = problem, dict(now)
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.places = problem, dict(problem.now)
         self.tries = 0
         self.cost = cost(self.places, problem)
-        self.carried = _loads(now, problem).by_channel
-        self.groups = [group for group in groups(problem) if self._cpus(group)]
+        self.carried = _loads(problem.now, problem).by_channel
+        self.groups = [group for group in problem.groups if self._cpus(group)]
         self.groups.sort(key=lambda group: (-self._weight(group), group))
 
     def improve(self) -> None:
         better = True
         while better and self.tries < _TRIES:
-            better = False
-            for group in self.groups:
-                better |= self._best(group)
-            for i, group in enumerate(self.groups):
-                for other in self.groups[i + 1 :]:
-                    better |= self._exchanged(group, other)
+            better = sum(self._best(group) for group in self.groups) > 0
+            if not better:
+                pairs = combinations(self.groups, 2)
+                better = sum(self._exchanged(*pair) for pair in pairs) > 0
 
     def _weight(self, group: Sequence[Channel]) -> int:
         return round(sum(self.carried.get(each, 0.0) for each in group))
@@ -313,7 +352,7 @@ class _Search:
         members, nics = {*group}, {each.nic for each in group}
         for ingress, egress, _ in self.problem.streams:
             if ingress in members:
-                yield from (Channel(egress, i) for i in range(self.problem.channels.get(egress, 0)))
+                yield from self.problem.of_nic.get(egress, ())
             if egress in nics:
                 yield ingress
         yield from group

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A namespace that forwards between veths of several queues, each with a NAPI thread.
+
+    gen - f0, f1, ... [forwards] out - sink
+
+What a sender on CPU c sends comes in by receive queue c (`xps_cpus` of the generator's end).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+
+from atfnd.nic.ethtool.nic import EthtoolNic
+from tests.netns import Net
+
+__all__ = ["OUT", "QUEUES", "SINK", "Router", "a_router"]
+
+QUEUES = 2
+OUT, SINK = "out", "10.78.9.2"
+
+
+class Router:
+    """`ins` are the interfaces that packets come in by, the first one f0."""
+
+    def __init__(self, stack: ExitStack, ins: int) -> None:
+        self.gens = [Net(stack) for _ in range(ins)]
+        self.forwards, self.sink = Net(stack), Net(stack)
+        self.ins = [f"f{i}" for i in range(ins)]
+        for i, (gen, near) in enumerate(zip(self.gens, self.ins, strict=True)):
+            self._link(gen, f"g{i}", near, f"10.78.{i}")
+            for queue in range(QUEUES):
+                self._write(gen, f"g{i}", f"queues/tx-{queue}/xps_cpus", f"{1 << queue:x}")
+        self._link(self.sink, "s0", OUT, "10.78.9")
+        self._inside(self.forwards, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        self.nics = {
+            name: stack.enter_context(closing(EthtoolNic(name, self.forwards.path)))
+            for name in (*self.ins, OUT)
+        }
+
+    def _link(self, far: Net, device: str, near: str, prefix: str) -> None:
+        host, queues = self.forwards.name, f"numrxqueues {QUEUES} numtxqueues {QUEUES}"
+        made = f"link add {near} netns {host} {queues} type veth peer name {device} {queues}"
+        self._run("ip", *made.split(), "netns", far.name)
+        for net, name, last in ((self.forwards, near, 1), (far, device, 2)):
+            self._inside(net, "ethtool", "-L", name, "rx", str(QUEUES), "tx", str(QUEUES))
+            self._run("ip", "-n", net.name, "addr", "add", f"{prefix}.{last}/24", "dev", name)
+        self._inside(self.forwards, "ethtool", "-K", near, "gro", "on")
+        for net, name in ((self.forwards, near), (far, device)):
+            self._run("ip", "-n", net.name, "link", "set", name, "up")
+        self._write(self.forwards, near, "threaded", "1")
+        self._run("ip", "-n", far.name, "route", "add", "default", "via", f"{prefix}.1")
+
+    def put(self, nic: str, cpus: Sequence[int]) -> None:
+        """Its queues are on these CPUs."""
+        for queue, cpu in enumerate(cpus):
+            self.nics[nic].set_queue_cpu(queue, cpu)
+
+    def cpus(self, nic: str) -> list[int | None]:
+        return [queue.cpu for queue in self.nics[nic].queues()]
+
+    def xps(self, nic: str) -> list[str | None]:
+        return [self.nics[nic].setting(f"xps-cpus:{queue}") for queue in range(QUEUES)]
+
+    def wrapped(self) -> list[str]:
+        """What runs a daemon inside, with the cgroups of the machine."""
+        return ["nsenter", f"--net={self.forwards.path}"]
+
+    def _write(self, net: Net, device: str, file: str, text: str) -> None:
+        path = f"/sys/class/net/{device}/{file}"
+        self._inside(net, "sh", "-c", f"echo {text} > {path}")
+
+    def _inside(self, net: Net, *words: str) -> None:
+        self._run("ip", "netns", "exec", net.name, *words)
+
+    def _run(self, *words: str) -> None:
+        subprocess.run(words, check=True)
+
+
+@contextmanager
+def a_router(ins: int = 1) -> Iterator[Router]:
+    with ExitStack() as stack:
+        yield Router(stack, ins)
