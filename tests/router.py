@@ -8,23 +8,49 @@ What a sender on CPU c sends comes in by receive queue c (`xps_cpus` of the gene
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 from atfnd.nic.ethtool.nic import EthtoolNic
+from bench.children import Child, child
+from bench.traffic.datagrams import built, read_log
 from tests.netns import Net
 
-__all__ = ["OUT", "QUEUES", "SINK", "Router", "a_router"]
+__all__ = ["OUT", "QUEUES", "SINK", "Flow", "Router", "a_router"]
 
-QUEUES = 2
+QUEUES, FLOWS = 2, 4
 OUT, SINK = "out", "10.78.9.2"
+
+
+class Flow(NamedTuple):
+    """Numbered datagrams that come in by one interface and queue."""
+
+    sender: Child
+    checker: Child
+    log: Path
+
+    def stop(self) -> None:
+        self.sender.stop()
+        self.checker.stop()
+
+    def arrived(self) -> int:
+        """How many came, once it has stopped."""
+        return sum(1 for _ in read_log(self.log.read_bytes()))
+
+    def late(self) -> int:
+        """How many came after a later one of their flow, once it has stopped."""
+        return sum(each.late for each in read_log(self.log.read_bytes()))
 
 
 class Router:
     """`ins` are the interfaces that packets come in by, the first one f0."""
 
-    def __init__(self, stack: ExitStack, ins: int) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, ins: int) -> None:
+        self._stack, self._folder, self._program = stack, folder, built(folder)
         self.gens = [Net(stack) for _ in range(ins)]
         self.forwards, self.sink = Net(stack), Net(stack)
         self.ins = [f"f{i}" for i in range(ins)]
@@ -51,6 +77,20 @@ class Router:
             self._run("ip", "-n", net.name, "link", "set", name, "up")
         self._write(self.forwards, near, "threaded", "1")
         self._run("ip", "-n", far.name, "route", "add", "default", "via", f"{prefix}.1")
+
+    def forward(self, nic: str, queue: int, rate_pps: int) -> Flow:
+        """Datagrams come in by this queue from now on, and go out by OUT."""
+        number = self.ins.index(nic)
+        first, peer = 10_000 + 100 * (QUEUES * number + queue), f"10.78.{number}.2"
+        log = self._folder / f"log{first}"
+        words = (self._program, "check", SINK, first, FLOWS, peer, 0, log)
+        start, cpus = self._stack.enter_context, os.sched_getaffinity(0)
+        checker = start(child(*map(str, words), netns=self.sink.name, cpus=cpus))
+        checker.said("ready")
+        words = (self._program, "send", SINK, first, FLOWS, rate_pps, FLOWS, 16)
+        sender = start(child(*map(str, words), netns=self.gens[number].name, cpus=[queue]))
+        sender.said("ready")
+        return Flow(sender, checker, log)
 
     def put(self, nic: str, cpus: Sequence[int]) -> None:
         """Its queues are on these CPUs."""
@@ -79,6 +119,6 @@ class Router:
 
 
 @contextmanager
-def a_router(ins: int = 1) -> Iterator[Router]:
+def a_router(folder: Path, ins: int) -> Iterator[Router]:
     with ExitStack() as stack:
-        yield Router(stack, ins)
+        yield Router(stack, folder, ins)

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Forwarding rules through the engine: it is told what a machine forwards, and what it writes is
+done to that machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from atfnd.engine.command import Begin, Command, WriteSettings
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    CpusRead,
+    Disarmed,
+    LoadRead,
+    MovesReported,
+    NicAttached,
+    OriginalsRead,
+    PairsCounted,
+    PolicyLoaded,
+    SettingsDue,
+    SettingsLeftAlone,
+)
+from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.table.memory import Memory
+from atfnd.kernel.system.cpulist import parse_cpulist
+from atfnd.model import (
+    Action,
+    ActionKind,
+    ForwardingRule,
+    Mode,
+    NicFacts,
+    Outcome,
+    Pair,
+    PairPlacement,
+    Pairs,
+    Policy,
+    Queue,
+)
+from atfnd.policy.file.load import built_in
+from tests.machines import topology
+from tests.values import NIC
+
+__all__: list[str] = []
+
+SECOND = 1_000_000_000
+GATEWAY = ForwardingRule(
+    "gateway", "test:1", ("in*",), ("out*",), False, PairPlacement.CORE, Mode.STRICT
+)
+
+
+def policy(*rules: ForwardingRule) -> Policy:
+    return replace(built_in(), forwarding=rules)
+
+
+def cpus_of(text: str) -> set[int]:
+    return {*parse_cpulist(text)}
+
+
+class Machine:
+    """Interfaces whose channels forward; the engine decides. `pps`: of channel and egress."""
+
+    def __init__(
+        self,
+        at: Mapping[str, list[int]],
+        pps: Mapping[tuple[str, int, str], float],
+        rule: ForwardingRule = GATEWAY,
+        xps: Mapping[tuple[str, int], str] | None = None,
+        unarmed: frozenset[str] = frozenset(),
+    ) -> None:
+        self.engine = Engine(Memory.of(policy(rule)))
+        self.pps, self.now_ns = dict(pps), SECOND
+        self.wrote: list[Action] = []
+        self.refuse: dict[str, int] = {}
+        self.changed_tx_queue: list[tuple[str, int, str]] = []
+        self.take(CpusRead(topology()))
+        for name, cpus in at.items():
+            settings = {f"queue-cpu:{i}": str(cpu) for i, cpu in enumerate(cpus)}
+            settings |= {f"xps-cpus:{i}": (xps or {}).get((name, i), "") for i in range(len(cpus))}
+            facts = {each: getattr(NIC, each) for each in NicFacts.__dataclass_fields__}
+            facts |= {
+                "name": name,
+                "settings": settings,
+                "queues": tuple(Queue(i, i + 1, None, c, True, 9) for i, c in enumerate(cpus)),
+                "caps": replace(NIC.caps, filters=False, queue_cpu=True),
+            }
+            self.take(NicAttached(NicFacts(**facts), name not in unarmed))
+
+    def take(self, event: Any) -> list[Command]:
+        """Give it an event, and do what it wants."""
+        commands = list(self.engine.handle(event, self.now_ns))
+        for command in commands:
+            actions: list[Action] = []
+            if isinstance(command, WriteSettings):
+                actions = list(command.plan)
+            elif isinstance(command, Begin):
+                assert all(each.mode is Mode.STRICT for each in command.wanted)
+                actions = [each.action for each in command.wanted]
+            for action in actions:
+                self._write(action)
+        return commands
+
+    def _write(self, action: Action) -> None:
+        before = self.tx_queues()
+        setting = action.setting or f"queue-cpu:{action.queue}"
+        code = self.refuse.get(setting, 0)
+        known = self.engine.memory.nics[action.nic]
+        if not code and action.setting is not None and action.value is not None:
+            settings = {**known.view.settings, action.setting: action.value}
+            known.view = replace(known.view, settings=settings)
+        elif not code:
+            queues = (
+                replace(each, cpu=action.new) if each.index == action.queue else each
+                for each in known.view.queues
+            )
+            known.view = replace(known.view, queues=tuple(queues))
+        self.wrote.append(action)
+        after = self.tx_queues()
+        self.changed_tx_queue += [each for each in before if before[each] != after[each]]
+        outcome = Outcome(action, self.now_ns, code, None, "refused" if code else "as planned")
+        self.engine.handle(MovesReported((outcome,)), self.now_ns)
+
+    def tx_queues(self) -> dict[tuple[str, int, str], frozenset[int]]:
+        """By which TX queues the packets of each channel leave."""
+        found = {}
+        for (nic, i, out), pps in self.pps.items():
+            if pps > 0:
+                masks = self.xps(out)
+                given = {t for t, cpus in enumerate(masks) if self.cpus(nic)[i] in cpus_of(cpus)}
+                found[nic, i, out] = frozenset(given or {i % len(masks)})
+        return found
+
+    def cpus(self, nic: str) -> list[int]:
+        cpus = [queue.cpu for queue in self.engine.memory.nics[nic].view.queues]
+        return [-1 if cpu is None else cpu for cpu in cpus]
+
+    def xps(self, nic: str) -> list[str]:
+        view = self.engine.memory.nics[nic].view
+        return [view.settings[f"xps-cpus:{queue.index}"] for queue in view.queues]
+
+    def look(self, times: int = 1) -> None:
+        """So many looks at what it forwards."""
+        for _ in range(times):
+            self.now_ns += SECOND
+            rows = [
+                Pair(nic, out, t, self.cpus(nic)[i], None, None, self.pps[nic, i, out] / len(t_), 0)
+                for (nic, i, out), t_ in self.tx_queues().items()
+                for t in t_
+            ]
+            self.take(PairsCounted(Pairs(1.0, None, 0, tuple(rows))))
+
+    def why(self, ingress: str = "in", egress: str = "out") -> str:
+        found = self.engine.forwarding.why(ingress, egress)
+        assert found is not None
+        return found[1]
+
+
+APART = {"in": [0, 1], "out": [1, 0]}
+BUSY = {("in", 0, "out"): 1000.0, ("in", 1, "out"): 1000.0}
+
+
+def test_channels_move_together_after_three_looks_and_tx_queues_match() -> None:
+    made = Machine(APART, BUSY)
+    made.look(2)
+    assert made.wrote == []
+    assert "not placed yet" in made.why()
+    made.look()
+    assert made.cpus("in") == made.cpus("out") == [0, 1]
+    assert {each.kind for each in made.wrote} == {ActionKind.QUEUE_CPU}
+    made.look()
+    assert made.xps("out") == ["0", "1"]
+    assert made.changed_tx_queue == []
+    assert made.why() == "channels of one number are on one CPU"
+    wrote = len(made.wrote)
+    made.look(10)
+    assert len(made.wrote) == wrote
+
+
+def test_nothing_is_done_for_too_few_packets() -> None:
+    made = Machine(APART, {("in", 0, "out"): 20.0})
+    made.look(9)
+    assert made.wrote == []
+    assert made.why() == "too few packets to place anything"
+
+
+def test_a_look_during_which_a_channel_moved_says_nothing() -> None:
+    made = Machine(APART, BUSY)
+    made.look(2)
+    made.engine.forwarding.moving = True
+    made.look()
+    assert made.wrote == []
+    made.look()
+    assert made.wrote != []
+
+
+def test_under_strict_a_tx_queue_waits_until_its_cpu_forwards_nothing() -> None:
+    """Both channels send by TX queue 0, as on veth."""
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, xps={("out", 0): "0,1"})
+    made.look(9)
+    assert made.xps("out") == ["0,1", ""]
+    assert "CPU 1 forwards to out by TX queue 0 now" in made.why()
+    made.pps["in", 1, "out"] = 0.0
+    made.look(2)
+    assert made.xps("out") == ["0", "1"]
+    assert made.changed_tx_queue == []
+
+
+def test_under_bounded_it_does_not_wait() -> None:
+    bounded = replace(GATEWAY, order=Mode.BOUNDED)
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, bounded, xps={("out", 0): "0,1"})
+    made.look(3)
+    assert made.xps("out") == ["0", "1"]
+    assert ("in", 1, "out") in made.changed_tx_queue
+
+
+def test_the_tx_queue_goes_with_a_channel_to_a_cpu_that_forwards_nothing() -> None:
+    """Its CPU has no room, and the new one gets the TX queue before the channel comes."""
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, xps={("out", 0): "0", ("out", 1): "1"})
+    made.look(3)
+    made.take(LoadRead({0: 20, 1: 99, **dict.fromkeys(range(2, 8), 5)}))
+    made.look(6)
+    assert made.cpus("in") == made.cpus("out")
+    assert made.cpus("in")[1] != 1
+    assert made.xps("out") == [str(cpu) for cpu in made.cpus("out")]
+    assert made.changed_tx_queue == []
+
+
+def test_under_strict_a_channel_does_not_go_where_another_tx_queue_is_in_use() -> None:
+    fixed = {"in": [0, 1], "out": [0, 0]}
+    made = Machine(fixed, BUSY, xps={("out", 0): "0", ("out", 1): "1"})
+    made.take(SettingsLeftAlone("out", frozenset({"queue-cpu:0", "queue-cpu:1"})))
+    made.look(9)
+    assert made.cpus("in") == [0, 1]
+    assert "another TX queue on CPU 0" in made.why()
+
+
+@pytest.mark.parametrize("held", ["manual", "owned", "unarmed"])
+def test_what_is_not_ours_stays_and_others_join_it(held: str) -> None:
+    unarmed = frozenset({"out"}) if held == "unarmed" else frozenset[str]()
+    made = Machine(APART, BUSY, unarmed=unarmed)
+    known = made.engine.memory.nics["out"]
+    if held == "manual":
+        both = frozenset({"queue-cpu:0", "queue-cpu:1"})
+        made.take(SettingsLeftAlone("out", both))
+    elif held == "owned":
+        known.owned = {0: Owned(("thread", 1), 0), 1: Owned(("thread", 2), 0)}
+    made.look(9)
+    assert made.cpus("out") == [1, 0]
+    assert made.cpus("in") == [1, 0]
+
+
+def test_xps_that_another_program_set_is_left() -> None:
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY)
+    made.take(SettingsLeftAlone("out", frozenset({"xps-cpus:0"})))
+    made.look(9)
+    assert made.xps("out") == ["", "1"]
+
+
+def test_a_refusal_is_said_and_tried_again() -> None:
+    made = Machine(APART, BUSY)
+    made.refuse["queue-cpu:0"] = made.refuse["queue-cpu:1"] = 1
+    made.look(9)
+    assert made.cpus("out") == [1, 0]
+    assert "refused" in made.why()
+    made.refuse.clear()
+    made.look(9)
+    assert made.cpus("in") == made.cpus("out")
+    assert made.why() == "channels of one number are on one CPU"
+
+
+def test_nothing_is_written_to_an_interface_that_is_disarmed() -> None:
+    made = Machine(APART, BUSY)
+    for nic in ("in", "out"):
+        made.take(Disarmed(nic))
+    made.look(9)
+    assert made.wrote == []
+
+
+def test_a_rule_that_leaves_says_so() -> None:
+    made = Machine(APART, BUSY, replace(GATEWAY, placement=PairPlacement.LEAVE))
+    made.look(9)
+    assert made.wrote == []
+    assert made.why() == "the rule leaves it"
+
+
+def test_one_way_and_the_first_rule_decide() -> None:
+    one_way = replace(GATEWAY, one_way=True, placement=PairPlacement.LEAVE)
+    made = Machine(APART, BUSY, one_way)
+    made.look()
+    assert made.engine.forwarding.why("out", "in") is None
+    made.engine.memory.in_force = replace(
+        made.engine.memory.in_force, forwarding=(one_way, replace(GATEWAY, name="back"))
+    )
+    made.look()
+    assert made.engine.forwarding.why("in", "out") == ("gateway", "the rule leaves it")
+    assert (made.engine.forwarding.why("out", "in") or ("",))[0] == "back"
+
+
+def test_a_placed_queue_is_at_home_where_it_was_placed() -> None:
+    """Else it would go back to the CPU that it had."""
+    made = Machine(APART, BUSY)
+    made.look(4)
+    made.take(OriginalsRead("out", {"queue-cpu:0": "1", "queue-cpu:1": "0"}))
+    assert made.engine.memory.nics["out"].lent.homes == {0: 0, 1: 1}
+
+
+def test_without_its_rule_tx_queues_are_as_they_were_and_queues_go_home() -> None:
+    made = Machine(APART, BUSY)
+    made.look(4)
+    assert made.xps("out") == ["0", "1"]
+    made.take(PolicyLoaded(policy(), {}, frozenset()))
+    originals = {"queue-cpu:0": "1", "queue-cpu:1": "0", "xps-cpus:0": "", "xps-cpus:1": ""}
+    known = made.engine.memory.nics["out"]
+    known.view = replace(known.view, method=type(known.view.method).NONE)
+    made.take(OriginalsRead("out", originals))
+    assert made.xps("out") == ["", ""]
+    assert known.lent.homes == {0: 1, 1: 0}
+
+
+def test_arming_leaves_tx_queues_to_the_rule() -> None:
+    for rules, expected in (((GATEWAY,), False), ((), True)):
+        made = Machine(APART, BUSY)
+        made.take(PolicyLoaded(policy(*rules), {}, frozenset()))
+        commands = made.take(SettingsDue("out"))
+        plans = [each.plan for each in commands if isinstance(each, WriteSettings)]
+        settings = {action.setting for plan in plans for action in plan}
+        assert ("xps-cpus:0" in settings) is expected
+
+
+@settings(max_examples=600)
+@given(
+    st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    st.lists(st.sampled_from([0.0, 50.0, 400.0, 5000.0]), min_size=4, max_size=4),
+    st.lists(st.sampled_from(["", "0", "1", "0,1", "4", "5,6"]), min_size=4, max_size=4),
+    st.sampled_from([each for each in PairPlacement if each is not PairPlacement.LEAVE]),
+    st.lists(st.integers(0, 3), max_size=4),
+)
+def test_under_strict_no_packet_on_its_way_gets_another_tx_queue(
+    comes: list[int],
+    goes: list[int],
+    pps: list[float],
+    xps: list[str],
+    placement: PairPlacement,
+    stops: list[int],
+) -> None:
+    """And what is done ends: with traffic as it is, the same is never written again and again."""
+    busy = {("in", i, "out"): pps[i] for i in range(len(comes))}
+    masks = {("out", t): xps[t] for t in range(len(goes))}
+    rule = replace(GATEWAY, placement=placement)
+    made = Machine({"in": comes, "out": goes}, busy, rule, masks)
+    made.look(12)
+    for channel in (each for each in stops if each < len(comes)):
+        made.pps["in", channel, "out"] = 0.0
+        made.look(6)
+    assert made.changed_tx_queue == []
+    made.look(12)
+    wrote = len(made.wrote)
+    made.look(12)
+    assert len(made.wrote) == wrote
