@@ -83,12 +83,12 @@ class Router:
         number = self.ins.index(nic)
         first, peer = 10_000 + 100 * (QUEUES * number + queue), f"10.78.{number}.2"
         log = self._folder / f"log{first}"
-        words = (self._program, "check", SINK, first, FLOWS, peer, 0, log)
-        start, cpus = self._stack.enter_context, os.sched_getaffinity(0)
-        checker = start(child(*map(str, words), netns=self.sink.name, cpus=cpus))
+        program, start, cpus = self._program, self._stack.enter_context, os.sched_getaffinity(0)
+        checks = map(str, (program, "check", SINK, first, FLOWS, peer, 0, log))
+        checker = start(child(*checks, netns=self.sink.name, cpus=cpus))
         checker.said("ready")
-        words = (self._program, "send", SINK, first, FLOWS, rate_pps, FLOWS, 16)
-        sender = start(child(*map(str, words), netns=self.gens[number].name, cpus=[queue]))
+        sends = map(str, (program, "send", SINK, first, FLOWS, rate_pps, FLOWS, 16))
+        sender = start(child(*sends, netns=self.gens[number].name, cpus=[queue]))
         sender.said("ready")
         return Flow(sender, checker, log)
 

@@ -79,7 +79,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Pairing:
     monkeypatch.setattr(pairing, "EVERY_S", 0.01)
     part: Any = SimpleNamespace
     sessions: Sessions = {"eth1": part(view=VIEW), "eth2": part(view=INGRESS)}
-    return Pairing(sessions, part(known=topology))
+    whys = {("eth2", "eth1"): ("gateway", "they are together")}
+    engine = part(why_forwarded=lambda *pair: whys.get(pair))
+    return Pairing(sessions, part(known=topology), engine)
 
 
 @asynccontextmanager

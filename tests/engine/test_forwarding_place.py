@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine.forwarding.matrix import Channel, Stream, streams
-from atfnd.engine.forwarding.place import Problem, clearly_better, cost, placed
+from atfnd.engine.forwarding.place import ToPlace, clearly_better, cost, placed
 from atfnd.model import Pair, PairPlacement
 from tests.machines import topology
 from tests.values import NIC
@@ -27,9 +27,9 @@ def problem(
     now: dict[str, list[int | None]],
     pps: dict[tuple[str, int, str], float],
     **more: object,
-) -> Problem:
+) -> ToPlace:
     """`now`: the CPUs of each interface's channels; `pps` of channel and egress."""
-    made = Problem(
+    made = ToPlace(
         placement=placement,
         channels={nic: len(cpus) for nic, cpus in now.items()},
         streams=[Stream(Channel(nic, i), out, each) for (nic, i, out), each in pps.items()],
@@ -136,7 +136,7 @@ def test_without_packages_modes_part_the_cores() -> None:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn) -> ToPlace:
     names = draw(st.sampled_from([["a", "b"], ["a", "b", "c"]]))
     where = st.none() | st.integers(0, 7)
     now = {nic: draw(st.lists(where, min_size=1, max_size=3)) for nic in names}
@@ -156,7 +156,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @given(problems())
-def test_no_place_is_worse_than_the_present_one(made: Problem) -> None:
+def test_no_place_is_worse_than_the_present_one(made: ToPlace) -> None:
     before, after = cost(made.now, made), cost(placed(made), made)
     assert after <= before
     if before.overload == 0 and before.apart == 0:
@@ -165,7 +165,7 @@ def test_no_place_is_worse_than_the_present_one(made: Problem) -> None:
 
 
 @given(problems())
-def test_what_may_not_be_moved_stays_and_every_place_is_a_cpu(made: Problem) -> None:
+def test_what_may_not_be_moved_stays_and_every_place_is_a_cpu(made: ToPlace) -> None:
     found = placed(made)
     for channel, cpu in made.now.items():
         if channel in made.fixed:
@@ -174,7 +174,7 @@ def test_what_may_not_be_moved_stays_and_every_place_is_a_cpu(made: Problem) -> 
 
 
 @given(problems(), st.randoms(use_true_random=False))
-def test_the_order_of_what_was_counted_does_not_matter(made: Problem, random: object) -> None:
+def test_the_order_of_what_was_counted_does_not_matter(made: ToPlace, random: object) -> None:
     mixed = list(made.streams)
     random.shuffle(mixed)  # type: ignore[attr-defined]
     mixed.sort(key=lambda each: (-each.pps, each.ingress, each.egress))
@@ -183,7 +183,7 @@ def test_the_order_of_what_was_counted_does_not_matter(made: Problem, random: ob
 
 
 @given(problems().filter(lambda each: each.placement in CORES and not each.fixed))
-def test_with_core_every_number_has_one_cpu(made: Problem) -> None:
+def test_with_core_every_number_has_one_cpu(made: ToPlace) -> None:
     found = placed(made)
     fewest = min(made.channels.values())
     if made.total:
@@ -192,7 +192,7 @@ def test_with_core_every_number_has_one_cpu(made: Problem) -> None:
 
 
 @given(problems(), st.lists(st.integers(-2, 2), min_size=18, max_size=18))
-def test_what_was_placed_stays_under_noise(made: Problem, noise: list[int]) -> None:
+def test_what_was_placed_stays_under_noise(made: ToPlace, noise: list[int]) -> None:
     if made.placement in (PairPlacement.MODE_I, PairPlacement.MODE_II) or made.total < 1000:
         return
     for _ in range(9):  # each search begins where the last one ended

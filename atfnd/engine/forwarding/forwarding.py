@@ -9,8 +9,9 @@ The rules:
 2. Where its channels should be is `place.placed`, for what the last look counted and for what each
    CPU has room for. A CPU's work for a packet is taken from the CPU that needs least for one; what
    it does besides that is the work of others.
-3. That is put in force when it was clearly better (`place.clearly_better`) than how it is at
-   `LOOKS` looks in a row. A look during which a channel moved says nothing.
+3. That is put in force when it was clearly better (`place.clearly_better`) at `LOOKS` looks in a
+   row: than how it is, and than what is in force already, some of which may have to wait. A look
+   during which a channel moved says nothing.
 4. A channel moves by follow: its NAPI or interrupt gets another CPU, and its packets keep their
    queue. At most `MOVES` at a look, and none that moved less than the policy's hold-down ago.
    Never: one whose CPU another program changed (`manual`), that a thread owns, of an interface that
@@ -22,23 +23,22 @@ The rules:
    the last look, or nothing by another queue. And a channel moves only to a CPU that has the same
    TX queue: the CPU gets it at an earlier look, if it forwards nothing there. Else the channel
    waits. Under `bounded` both are done at once.
-7. What was refused is tried again at the next looks; who asks is told why.
+7. What was refused is tried again at the next looks, and the reason is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from atfnd.engine.forwarding.look import Look
+from atfnd.engine.forwarding.look import RuleLook
 from atfnd.engine.forwarding.matrix import Channel
 from atfnd.engine.forwarding.place import clearly_better, cost, placed
 from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
-    ForwardingRule,
     NicView,
     Outcome,
     Pair,
@@ -46,9 +46,9 @@ from atfnd.model import (
     Plan,
     SteeringMethod,
 )
-from atfnd.policy.match.globs import meets_one
+from atfnd.policy.match.match import forwarding_rules
 
-__all__ = ["Forwarding", "Steps", "rule_of"]
+__all__ = ["Forwarding", "Steps"]
 
 LEAST_PPS = 100.0
 LOOKS, MOVES = 3, 8
@@ -86,14 +86,14 @@ class Forwarding:
         kept = {(rule.name, rule.placement) for rule in rules}
         self.placing = {key: each for key, each in self.placing.items() if key in kept}
         self.said, moved, self.moving = {}, self.moving, False
-        decided = rule_of(rules, nics)
+        decided = forwarding_rules(rules, nics)
         claimed, settings, follows = dict[Channel, int](), list[Action](), list[Action]()
         for rule in rules:
             own = {pair for pair, each in decided.items() if each is rule}
             if not own or rule.placement is PairPlacement.LEAVE:
                 self.said |= dict.fromkeys(own, (rule.name, "the rule leaves it"))
                 continue
-            look = Look(rule, own, pairs, nics, dict(claimed), memory)
+            look = RuleLook(rule, own, pairs, nics, dict(claimed), memory)
             placing = self.placing.setdefault((rule.name, rule.placement), _Placing())
             if not moved:
                 self._judge(placing, look)
@@ -144,7 +144,7 @@ class Forwarding:
     def has_rule(self, nic: str, memory: Memory) -> bool:
         """Some rule may place channels of this NIC."""
         names = {*memory.nics, nic}
-        decided = rule_of(memory.in_force.forwarding, names)
+        decided = forwarding_rules(memory.in_force.forwarding, names)
         return any(
             nic in pair and rule.placement is not PairPlacement.LEAVE
             for pair, rule in decided.items()
@@ -182,13 +182,14 @@ class Forwarding:
         where they are, or wait. None: there is no rule for it."""
         return self.said.get((ingress, egress))
 
-    def _judge(self, placing: _Placing, look: Look) -> None:
+    def _judge(self, placing: _Placing, look: RuleLook) -> None:
         problem = look.problem
         if problem.total < LEAST_PPS or not problem.cpus:
             placing.better = 0
             return
         found = placed(problem)
-        if not clearly_better(cost(found, problem), cost(problem.now, problem)):
+        better, kept = cost(found, problem), look.kept(placing.wanted)
+        if not all(clearly_better(better, cost(each, problem)) for each in (problem.now, kept)):
             placing.better = 0
             if not placing.wanted:
                 placing.wanted = {each: cpu for each, cpu in problem.now.items() if cpu is not None}
@@ -197,7 +198,7 @@ class Forwarding:
         if placing.better >= LOOKS:
             placing.wanted, placing.better = found, 0
 
-    def _steps(self, placing: _Placing, look: Look, now_ns: int) -> tuple[Steps, str]:
+    def _steps(self, placing: _Placing, look: RuleLook, now_ns: int) -> tuple[Steps, str]:
         """What is written now, and why not more."""
         if not placing.wanted:
             return Steps((), ()), look.unplaced(placing.better)
@@ -217,19 +218,3 @@ class Forwarding:
         settings += look.tx_queues(placing.wanted)
         why = f"waits: {look.waits[0]}" if look.waits else look.stands()
         return Steps(tuple(settings), tuple(follows)), why
-
-
-def rule_of(
-    rules: Iterable[ForwardingRule], nics: Iterable[str]
-) -> dict[tuple[str, str], ForwardingRule]:
-    """The rule that decides about what is forwarded from one interface to another."""
-    names, found = sorted(nics), dict[tuple[str, str], ForwardingRule]()
-    for rule in rules:
-        comes, goes = meets_one(rule.ingress), meets_one(rule.egress)
-        for one in filter(comes, names):
-            for other in filter(goes, names):
-                if one != other:
-                    found.setdefault((one, other), rule)
-                    if not rule.one_way:
-                        found.setdefault((other, one), rule)
-    return found

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from atfnd.engine.forwarding.matrix import Channel, Sent, sent, streams
-from atfnd.engine.forwarding.place import Problem, distance
+from atfnd.engine.forwarding.place import Places, ToPlace, distance
 from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -27,7 +27,7 @@ from atfnd.model import (
     cpu_list,
 )
 
-__all__ = ["Look"]
+__all__ = ["RuleLook"]
 
 FULL = 90  # percent of a CPU's time that may be used
 _CORE = PairPlacement.CORE, PairPlacement.MODE_0
@@ -42,7 +42,7 @@ _STANDS = {
 }
 
 
-class Look:
+class RuleLook:
     """`own` are the pairs of interfaces that the rule decides about, `pairs` all that was counted,
     `claimed` the channels that earlier rules have placed."""
 
@@ -70,7 +70,7 @@ class Look:
 
     # ---- what is to be placed
 
-    def _problem(self, pairs: Sequence[Pair]) -> Problem:
+    def _problem(self, pairs: Sequence[Pair]) -> ToPlace:
         comes, goes = defaultdict[str, float](float), defaultdict[str, float](float)
         for ingress, egress, pps in self._streams:
             comes[ingress.nic] += pps
@@ -79,7 +79,7 @@ class Look:
         taken, most = self._taken(pairs)
         channels = {name: len(self._nics[name].queues) for name in names}
         every = [Channel(name, queue.index) for name in names for queue in self._nics[name].queues]
-        return Problem(
+        return ToPlace(
             placement=self.rule.placement,
             channels=channels,
             streams=self._streams,
@@ -132,6 +132,12 @@ class Look:
             return None
         several = nic.settings.get(of_queue("queue-cpu", channel.queue), "0")
         return queue.cpu if several.isdecimal() else None
+
+    def kept(self, wanted: Mapping[Channel, int]) -> Places:
+        """Where channels are once all that is wanted is done."""
+        there = {c: cpu for c, cpu in wanted.items() if cpu in self.problem.cpus}
+        fixed = self.problem.fixed
+        return {c: now if c in fixed else there.get(c, now) for c, now in self.problem.now.items()}
 
     # ---- channels
 

@@ -36,7 +36,7 @@ from typing import NamedTuple
 from atfnd.engine.forwarding.matrix import Channel, Stream
 from atfnd.model import Cpu, PairPlacement
 
-__all__ = ["Cost", "Places", "Problem", "clearly_better", "cost", "distance", "nearest", "placed"]
+__all__ = ["Cost", "Places", "ToPlace", "clearly_better", "cost", "distance", "nearest", "placed"]
 
 Places = Mapping[Channel, int | None]  # None: not confined to one CPU
 
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class ToPlace:
     """What a rule has to place."""
 
     placement: PairPlacement
@@ -137,7 +137,7 @@ def distance(a: int, b: int | None, cpus: Mapping[int, Cpu]) -> int:
     return 2 if one.node is not None and one.node == other.node else FAR
 
 
-def nearest(cpu: int, egress: str, places: Places, problem: Problem) -> tuple[int, int]:
+def nearest(cpu: int, egress: str, places: Places, problem: ToPlace) -> tuple[int, int]:
     """How far the nearest TX queue of an interface is, and its number."""
     every = problem.of_nic.get(egress, ())
     return min(
@@ -145,7 +145,7 @@ def nearest(cpu: int, egress: str, places: Places, problem: Problem) -> tuple[in
     )
 
 
-def cost(places: Places, problem: Problem) -> Cost:
+def cost(places: Places, problem: ToPlace) -> Cost:
     total = problem.total or 1.0
     load, carried, gone, beyond, remote = _loads(places, problem)
     overload = 0.0
@@ -187,7 +187,7 @@ def clearly_better(new: Cost, old: Cost) -> bool:
     return (old.crowd - new.crowd) * _SPREAD >= max(old.crowd, 1)
 
 
-def placed(problem: Problem) -> dict[Channel, int]:
+def placed(problem: ToPlace) -> dict[Channel, int]:
     """The CPU of every channel that the rule is for and that has one: as now, or better."""
     now, before = problem.now, cost(problem.now, problem)
     found = now
@@ -198,7 +198,7 @@ def placed(problem: Problem) -> dict[Channel, int]:
     return {each: cpu for each in problem.every if (cpu := found.get(each)) is not None}
 
 
-def _is_good(now: Cost, problem: Problem) -> bool:
+def _is_good(now: Cost, problem: ToPlace) -> bool:
     """No place can be clearly better, which spares the search."""
     if any(now[:4]):
         return False
@@ -216,7 +216,7 @@ class _Loads(NamedTuple):
     remote: float  # packets/s of channels off the node of their interface
 
 
-def _loads(places: Places, problem: Problem) -> _Loads:
+def _loads(places: Places, problem: ToPlace) -> _Loads:
     by_cpu, by_channel = defaultdict[int, float](float), defaultdict[Channel, float](float)
     gone = beyond = remote = 0.0
     reach = {PairPlacement.LLC: 1, PairPlacement.NODE: 2}.get(problem.placement, FAR)
@@ -250,7 +250,7 @@ def _scattered(group: Sequence[Channel], places: Places) -> int:
 
 
 def _sides(
-    places: Places, problem: Problem, carried: Mapping[Channel, float]
+    places: Places, problem: ToPlace, carried: Mapping[Channel, float]
 ) -> dict[Channel, frozenset[int]]:
     """The CPUs on which each channel is as modes I and II say. What receives is where most of it is
     already."""
@@ -294,7 +294,7 @@ def _sides(
 class _Search:
     """The best that was found so far."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ToPlace) -> None:
         self.problem, self.places = problem, dict(problem.now)
         self.tries = 0
         self.cost = cost(self.places, problem)

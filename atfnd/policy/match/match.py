@@ -27,6 +27,7 @@ from atfnd.model import (
     Facts,
     FlowKey,
     FlowRule,
+    ForwardingRule,
     InterfaceRule,
     Network,
     NicFacts,
@@ -47,6 +48,7 @@ __all__ = [
     "armed",
     "asks_direction",
     "filter_budget",
+    "forwarding_rules",
     "guarded",
     "has_threshold",
     "in_groups",
@@ -234,6 +236,22 @@ def may_borrow(rules: Iterable[InterfaceRule], nic: NicFacts) -> bool:
     """Its queues may have NAPI threads for moves."""
     rule = interface_rule(rules, nic)
     return rule is None or rule.napi_threads == "borrow"
+
+
+def forwarding_rules(
+    rules: Iterable[ForwardingRule], nics: Iterable[str]
+) -> dict[tuple[str, str], ForwardingRule]:
+    """The rule that decides about what is forwarded from one interface to another."""
+    names, found = sorted(nics), dict[tuple[str, str], ForwardingRule]()
+    for rule in rules:
+        comes, goes = meets_one(rule.ingress), meets_one(rule.egress)
+        for one in filter(comes, names):
+            for other in filter(goes, names):
+                if one != other:
+                    found.setdefault((one, other), rule)
+                    if not rule.one_way:
+                        found.setdefault((other, one), rule)
+    return found
 
 
 def under_policy(
