@@ -118,6 +118,8 @@ def test_pairs_have_names_and_the_cpu_of_their_queues(asked: Pairing) -> None:
     assert near.distance is Distance.CORE
     assert near.packets_pps == pytest.approx(1_000 / found.seconds)
     assert near.bytes_per_s == pytest.approx(64_000 / found.seconds)
+    assert (near.rule, near.why) == ("gateway", "they are together")
+    assert (far.rule, far.why) == (None, None)
     assert (found.why_not, found.missed) == (None, 3)
 
 

@@ -147,11 +147,10 @@ class Machine:
         """So many looks at what it forwards."""
         for _ in range(times):
             self.now_ns += SECOND
-            rows = [
-                Pair(nic, out, t, self.cpus(nic)[i], None, None, self.pps[nic, i, out] / len(t_), 0)
-                for (nic, i, out), t_ in self.tx_queues().items()
-                for t in t_
-            ]
+            rows = []
+            for (nic, i, out), queues in self.tx_queues().items():
+                cpu, pps = self.cpus(nic)[i], self.pps[nic, i, out] / len(queues)
+                rows += [Pair(nic, None, out, t, cpu, None, None, 0, pps, 0) for t in queues]
             self.take(PairsCounted(Pairs(1.0, None, 0, tuple(rows))))
 
     def why(self, ingress: str = "in", egress: str = "out") -> str:

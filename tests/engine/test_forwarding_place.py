@@ -213,7 +213,7 @@ def test_packets_count_for_the_channel_of_their_cpu() -> None:
         nics[name] = replace(NIC, name=name, queues=tuple(queues))
 
     def row(cpu: int, pps: float, ingress: str = "in") -> Pair:
-        return Pair(ingress, "out", 0, cpu, None, None, pps, 0.0)
+        return Pair(ingress, None, "out", 0, cpu, None, None, 0, pps, 0.0)
 
     found = streams([row(0, 100.0), row(2, 30.0), row(9, 7.0), row(1, 5.0, "br0")], nics)
     assert {each.ingress.queue: each.pps for each in found} == {0: 50.0, 1: 50.0, 2: 30.0, 3: 7.0}
