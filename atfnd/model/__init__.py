@@ -29,3 +29,4 @@ from atfnd.model.reception import *
 from atfnd.model.status import *
 from atfnd.model.survey import *
 from atfnd.model.topology import *
+from atfnd.model.translated import *

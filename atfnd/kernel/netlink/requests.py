@@ -111,17 +111,29 @@ class Netlink:
                 return answers
         raise InterruptedError(errno.EINTR, f"what was listed changed meanwhile, {DUMPS} times")
 
+    def datagrams(self, kind: int, payload: bytes, flags: int) -> Iterator[list[bytes]]:
+        """The payloads of one dump as they come, a datagram at a time: the kernel fills the next one
+        while the last is read. It need not be consistent. Nothing else is asked meanwhile."""
+        self._ask(kind, payload, flags)
+        more = True
+        while more:
+            answers: list[bytes] = []
+            more = self._receive(answers)
+            yield answers
+
     def _asked(self, kind: int, payload: bytes, flags: int) -> tuple[list[bytes], bool]:
         """The answers, and whether they form a consistent dump."""
-        self._sequence = self._sequence % 0xFFFFFFFF + 1
-        flags |= NLM_F_REQUEST | (0 if flags & DUMP else NLM_F_ACK)
-        length = _header.size + len(payload)
-        self._socket.send(_header.pack(length, kind, flags, self._sequence, 0) + payload)
+        self._ask(kind, payload, flags)
         answers: list[bytes] = []
-        self._interrupted = False
         while self._receive(answers):
             pass
         return answers, not self._interrupted
+
+    def _ask(self, kind: int, payload: bytes, flags: int) -> None:
+        self._sequence, self._interrupted = self._sequence % 0xFFFFFFFF + 1, False
+        flags |= NLM_F_REQUEST | (0 if flags & DUMP else NLM_F_ACK)
+        length = _header.size + len(payload)
+        self._socket.send(_header.pack(length, kind, flags, self._sequence, 0) + payload)
 
     def _receive(self, answers: list[bytes]) -> bool:
         """Read one datagram; False when it held the end of the answer."""

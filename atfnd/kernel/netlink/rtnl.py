@@ -103,16 +103,16 @@ def addresses(netns: str | None) -> set[Address]:
     return {_address(answer) for answer in answers}
 
 
-def route(netlink: Netlink, local: bytes, remote: bytes) -> int | None:
+def route(netlink: Netlink, local: bytes | None, remote: bytes) -> int | None:
     """The device (ifindex) by which packets from one address to the other go out, as the tables say
-    now. None: there is no way, or the kernel does not say. `netlink`: of NETLINK_ROUTE."""
+    now; `local` None: from any address, as packets that are forwarded. None: there is no way, or
+    the kernel does not say. `netlink`: of NETLINK_ROUTE."""
     family = socket.AF_INET if len(remote) == 4 else socket.AF_INET6
     bits = len(remote) * 8
     asked = _route.pack(family, bits, bits, 0, 0, 0, 0, 0, 0)
     try:
-        (answer, *_) = netlink.request(
-            RTM_GETROUTE, asked + attribute(RTA_DST, remote) + attribute(RTA_SRC, local)
-        )
+        source = b"" if local is None else attribute(RTA_SRC, local)
+        (answer, *_) = netlink.request(RTM_GETROUTE, asked + attribute(RTA_DST, remote) + source)
     except OSError:
         return None
     return number(attributes(answer, at=_route.size).get(RTA_OIF))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Real connections, translated by a namespace that forwards: gen - f0 [masquerades] f1 - sink."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+import pytest
+
+from atfnd.kernel.netlink import rtnl
+from atfnd.kernel.netlink.conntrack import Conntrack, counts_bytes
+from atfnd.kernel.netlink.requests import Netlink
+from atfnd.model import FlowKey, Protocol, TranslatedFlow
+from tests.masquerade import flush, masquerade
+from tests.netns import Net, packed
+
+__all__: list[str] = []
+
+GEN, SINK, OUT = "10.78.0.2", "10.78.1.2", "10.78.1.1"
+PORT, PAYLOAD, HEADERS = 9, 100, 20 + 8  # IPv4, UDP
+
+
+class Bed(NamedTuple):
+    gen: Net
+    forwards: Net
+    sink: Net
+
+    def translated(self) -> list[TranslatedFlow]:
+        with closing(Conntrack(self.forwards.path)) as table:
+            return [each for some in table.translated() for each in some]
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    with ExitStack() as stack:
+        made = Bed(Net(stack), Net(stack), Net(stack))
+        host = made.forwards.name
+        for far, device, near, prefix in (
+            (made.gen, "g0", "f0", "10.78.0"),
+            (made.sink, "s0", "f1", "10.78.1"),
+        ):
+            ip(*f"link add {near} netns {host} type veth peer name {device}".split(),
+               "netns", far.name)  # fmt: skip
+            for net, name, last in ((host, near, 1), (far.name, device, 2)):
+                ip("-n", net, "addr", "add", f"{prefix}.{last}/24", "dev", name)
+                ip("-n", net, "link", "set", name, "up")
+            ip("-n", far.name, "route", "add", "default", "via", f"{prefix}.1")
+        yield made
+
+
+def echoed(bed: Bed, messages: int = 3) -> int:
+    """Sends messages through, each answered. Returns the sender's port."""
+    sender = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink = bed.sink.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink.bind((SINK, PORT))
+    sender.connect((SINK, PORT))
+    sender.settimeout(10)
+    sink.settimeout(10)
+    for _ in range(messages):
+        sender.send(bytes(PAYLOAD))
+        _, source = sink.recvfrom(PAYLOAD)
+        assert source[0] == OUT  # it is translated
+        sink.sendto(bytes(2 * PAYLOAD), source)
+        sender.recv(2 * PAYLOAD)
+    port: int = sender.getsockname()[1]
+    return port
+
+
+def key(local: str, local_port: int, remote: str, remote_port: int) -> FlowKey:
+    return FlowKey(Protocol.UDP, packed(local), local_port, packed(remote), remote_port)
+
+
+def test_both_directions_are_flows_as_they_come_in_with_their_bytes(bed: Bed) -> None:
+    masquerade(bed.forwards.path)
+    port = echoed(bed)
+    (found,) = bed.translated()
+    assert found.original == key(SINK, PORT, GEN, port)
+    assert found.reply == key(OUT, found.reply.local_port, SINK, PORT)
+    assert found.original_bytes == 3 * (PAYLOAD + HEADERS)
+    assert found.reply_bytes == 3 * (2 * PAYLOAD + HEADERS)
+    assert counts_bytes(bed.forwards.path)
+
+
+def test_without_accounting_bytes_are_not_known(bed: Bed) -> None:
+    masquerade(bed.forwards.path, counts=False)
+    echoed(bed)
+    (found,) = bed.translated()
+    assert (found.original_bytes, found.reply_bytes, found.bytes) == (None, None, None)
+    assert not counts_bytes(bed.forwards.path)
+
+
+def test_what_is_forwarded_as_it_is_or_was_never_answered_is_left_out(bed: Bed) -> None:
+    masquerade(bed.forwards.path)
+    sender = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.sendto(bytes(PAYLOAD), ("10.78.1.99", PORT))  # nobody is there
+    local = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    local.connect(("10.78.0.1", PORT))
+    local.send(bytes(PAYLOAD))  # answered by ICMP, and not translated
+    assert bed.translated() == []
+
+
+def test_one_is_found_by_either_tuple_until_it_has_ended(bed: Bed) -> None:
+    masquerade(bed.forwards.path)
+    echoed(bed)
+    (known,) = bed.translated()
+    with closing(Conntrack(bed.forwards.path)) as table:
+        assert table.find(known.original) == table.find(known.reply) == known
+        assert table.find(known.original._replace(remote_port=1)) is None
+        flush(bed.forwards.path)
+        assert table.find(known.original) is table.find(known.reply) is None
+
+
+def test_the_interface_that_a_direction_comes_in_by_is_that_of_the_route_to_its_source(
+    bed: Bed,
+) -> None:
+    masquerade(bed.forwards.path)
+    echoed(bed)
+    (found,) = bed.translated()
+    names = {index: each.name for index, each in rtnl.links(bed.forwards.path).items()}
+    with closing(Netlink(socket.NETLINK_ROUTE, bed.forwards.path)) as routes:
+        came = [rtnl.route(routes, None, each.remote) for each in (found.original, found.reply)]
+        ours = rtnl.route(routes, None, packed(OUT))
+    assert [names[each or 0] for each in came] == ["f0", "f1"]
+    assert names[ours or 0] == "lo"  # what the machine itself has sent comes in by none

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""NAT in a network namespace of a test, by nf_tables over netlink: `nft` need not be installed.
+
+As `nft add table ip t; nft add chain ip t post { type nat hook postrouting priority 100; };
+nft add rule ip t post masquerade`. It goes with the namespace.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from atfnd.kernel.netlink.requests import attribute
+from atfnd.kernel.system.netns import open_socket, write_sysctl
+
+__all__ = ["flush", "masquerade"]
+
+NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES, CT_DELETE = 12, 10, 0x102
+BATCH_BEGIN, BATCH_END, NEWTABLE, NEWCHAIN, NEWRULE = 0x10, 0x11, 0xA00, 0xA03, 0xA06
+REQUEST, ACK, CREATE = 1, 4, 0x400
+POST_ROUTING, AFTER = 4, 100
+_header, _generic = struct.Struct("=IHHII"), struct.Struct(">BBH")
+_TABLE, _CHAIN = b"t\0", b"post\0"
+
+
+def masquerade(netns: str, *, counts: bool = True) -> None:
+    """What this namespace forwards leaves with its own address. `counts`: connections have
+    counters (nf_conntrack_acct)."""
+    write_sysctl(netns, "ipv4/ip_forward", 1)
+    hook = attribute(1, POST_ROUTING.to_bytes(4)) + attribute(2, AFTER.to_bytes(4))
+    chain = attribute(1, _TABLE) + attribute(3, _CHAIN) + attribute(4, hook) + attribute(7, b"nat\0")
+    expression = attribute(1, attribute(1, b"masq\0") + attribute(2, b""))
+    rule = attribute(1, _TABLE) + attribute(2, _CHAIN) + attribute(4, expression)
+    batch = (
+        (BATCH_BEGIN, REQUEST, socket.AF_UNSPEC, NFNL_SUBSYS_NFTABLES, b""),
+        (NEWTABLE, REQUEST | CREATE, socket.AF_INET, 0, attribute(1, _TABLE)),
+        (NEWCHAIN, REQUEST | CREATE, socket.AF_INET, 0, chain),
+        (NEWRULE, REQUEST | CREATE | ACK, socket.AF_INET, 0, rule),
+        (BATCH_END, REQUEST, socket.AF_UNSPEC, NFNL_SUBSYS_NFTABLES, b""),
+    )
+    _ask(netns, b"".join(_message(number, *each) for number, each in enumerate(batch)))
+    write_sysctl(netns, "netfilter/nf_conntrack_acct", int(counts))
+
+
+def flush(netns: str) -> None:
+    """No connection is tracked any more; what still sends is tracked anew."""
+    _ask(netns, _message(0, CT_DELETE, REQUEST | ACK, socket.AF_INET, 0, b""))
+
+
+def _ask(netns: str, messages: bytes) -> None:
+    with open_socket(netns, socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as asking:
+        asking.bind((0, 0))
+        asking.settimeout(10)
+        asking.send(messages)
+        (code,) = struct.unpack_from("=i", asking.recv(1 << 16), _header.size)
+    if code:
+        raise OSError(-code, "netfilter refuses it")
+
+
+def _message(number: int, kind: int, flags: int, family: int, resource: int, said: bytes) -> bytes:
+    payload = _generic.pack(family, 0, resource) + said
+    return _header.pack(_header.size + len(payload), kind, flags, number, 0) + payload
