@@ -33,6 +33,7 @@ _SECTIONS = {  # as in a file: from the outside in
     "forwarding[]": "ForwardingEntry",
     "forwarding[].match": "ForwardingMatchEntry",
     "forwarding[].placement": "PairPlacementEntry",
+    "forwarding[].translated": "TranslatedEntry",
     "daemon": "DaemonEntry",
     "daemon.table": "TableEntry",
     "daemon.settle": "SettleEntry",

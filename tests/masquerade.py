@@ -28,7 +28,9 @@ def masquerade(netns: str, *, counts: bool = True) -> None:
     counters (nf_conntrack_acct)."""
     write_sysctl(netns, "ipv4/ip_forward", 1)
     hook = attribute(1, POST_ROUTING.to_bytes(4)) + attribute(2, AFTER.to_bytes(4))
-    chain = attribute(1, _TABLE) + attribute(3, _CHAIN) + attribute(4, hook) + attribute(7, b"nat\0")
+    chain = (
+        attribute(1, _TABLE) + attribute(3, _CHAIN) + attribute(4, hook) + attribute(7, b"nat\0")
+    )
     expression = attribute(1, attribute(1, b"masq\0") + attribute(2, b""))
     rule = attribute(1, _TABLE) + attribute(2, _CHAIN) + attribute(4, expression)
     batch = (

@@ -39,6 +39,7 @@ from atfnd.daemon.served import Served
 from atfnd.daemon.session import NicSession, Sessions, moving
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.surveying import Surveying
+from atfnd.daemon.translating import Translating
 from atfnd.daemon.trying import Trying
 from atfnd.daemon.wanted_reports import WantedReports
 from atfnd.daemon.watched_queues import WatchedQueues
@@ -154,6 +155,7 @@ class Supervisor:
         self._pairing = Pairing(sessions, cpus, engine)
         reporter.forwarded = self._pairing.totals
         self._forwarded = Forwarded(in_force, sessions, self._pairing, log, executor.take)
+        self._translating = Translating(engine, executor, sessions, in_force, log, self._shortage)
         self.source = Served(
             reporter,
             operator,
@@ -250,6 +252,7 @@ class Supervisor:
         self._guarding.pace = self.guard_pace
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
         chores.append(self._pairing.keep())
+        chores.append(self._translating.keep(self.pace))
         chores.append(own_cpu.keep(self._executor.take, counts=self.pace.counts))
         chores += map(rounds.regularly, looks)
         chores.append(rounds.regularly(self._trying.look, self._trying.pressing))

@@ -103,6 +103,7 @@ from atfnd.engine.event import (
     TakenOut,
     TakenUp,
     Tick,
+    TranslatedLooked,
     UndoDue,
     UsageRead,
 )
@@ -110,6 +111,7 @@ from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters
 from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
+from atfnd.engine.forwarding import translated
 from atfnd.engine.forwarding.forwarding import Forwarding
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
@@ -160,6 +162,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
     Topology,
+    TranslatedFlow,
 )
 from atfnd.model.toeplitz import rss_entry, rss_index
 from atfnd.move.command import Ended
@@ -327,7 +330,8 @@ class Engine:
         """Take over the filters that an earlier run left. A filter without a socket stays until its
         NIC is armed."""
         name, nic, memory = event.nic, self.memory.nics[event.nic].view, self.memory
-        uses = (*event.uses, *self.handshakes.uses(memory, now_ns))
+        tracked = translated.adopted(event.tracked, memory, now_ns)
+        uses = (*event.uses, *self.handshakes.uses(memory, now_ns), *tracked)
         sockets = {Match.of(use.key): use for use in uses}
         known = {Match.of(flow.key) for flow in memory.table.steered(name)}
         ours = [each for each in event.filters if each.match not in known]
@@ -532,6 +536,7 @@ class Engine:
         known = {(use.cookie, use.key) for use in event.uses}
         born = self.handshakes.uses(memory, now_ns)
         uses = [*event.uses, *(use for use in born if (use.cookie, use.key) not in known)]
+        uses += translated.uses(memory, now_ns)
         self._begin(audit.check_sockets(uses, self.views, memory, now_ns))
         self._audited = before.intersection([use.cookie for use in uses])
 
@@ -640,6 +645,16 @@ class Engine:
             if flow.target_cpu is not None:
                 self._say(Expect(flow.cookie, flow.target_cpu, now_ns))
         self._begin(plan)
+
+    # ---- flows that are forwarded and translated
+
+    def translated(self) -> Mapping[int, TranslatedFlow]:
+        """What the next `TranslatedLooked` must tell of, by cookie."""
+        held = self.memory.translations.held
+        return {cookie: each.now.flow for cookie, each in held.items()}
+
+    def _translated_looked(self, event: TranslatedLooked, now_ns: int) -> None:
+        self._begin(translated.look(event.known, event.found, self.memory, now_ns))
 
     # ---- births
 
@@ -886,6 +901,9 @@ class Engine:
 
     def _policy_loaded(self, event: PolicyLoaded, now_ns: int) -> None:
         def judge(flow: Flow) -> str | None:
+            if flow.translated:
+                rules = event.policy.forwarding
+                return flow.rule_name if translated.stays(flow, rules) else None
             return event.rules[flow.cookie, flow.key]
 
         for known in self.memory.nics.values():
@@ -900,8 +918,9 @@ class Engine:
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""
-        exact = (flow for flow in self.memory.table if not flow.key.wide)
-        return [*exact, *self.memory.table.overflowed.values()]
+        table = self.memory.table
+        exact = (flow for flow in table if not flow.key.wide and not flow.translated)
+        return [*exact, *table.overflowed.values()]
 
     def ports_to_judge(self) -> Mapping[str, frozenset[ServedPort]]:
         """What the next `PortsJudged` must say the policy's rules for, by NIC."""
@@ -1010,7 +1029,8 @@ class Engine:
         flow = self.memory.table.get(action.key)
         seen = None if flow is None else flow.rx_queue
         cookie = None if flow is None else flow.cookie
-        return Wanted(action, mode, origins(action, rss, seen), rss, action.live, None, cookie)
+        comes, forwarded = origins(action, rss, seen), flow is not None and flow.translated
+        return Wanted(action, mode, comes, rss, action.live, None, cookie, forwarded)
 
     def _rss_queues(self, nic: NicView, key: FlowKey) -> frozenset[int] | None:
         """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to

@@ -35,6 +35,8 @@ from atfnd.model import (
     SocketUse,
     ThreadReads,
     Topology,
+    TranslatedFlow,
+    Translation,
 )
 from atfnd.move.command import Ended
 
@@ -517,11 +519,21 @@ class TakenOut(NamedTuple):
 
 
 class FiltersLeft(NamedTuple):
-    """Filters of ours that an earlier run left in a NIC, and every socket."""
+    """Filters of ours that an earlier run left in a NIC, every socket, and the connections of
+    conntrack that have one of their tuples."""
 
     nic: str
     filters: Sequence[Filter]
     uses: Sequence[SocketUse]
+    tracked: Sequence[TranslatedFlow] = ()
+
+
+class TranslatedLooked(NamedTuple):
+    """Flows that are forwarded and translated (`Engine.translated`) as they are now, by cookie;
+    None: its connection has ended. `found`: others that carry much."""
+
+    known: Mapping[int, Translation | None]
+    found: Sequence[Translation]
 
 
 class FiltersListed(NamedTuple):
@@ -585,5 +597,5 @@ Event = (
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
     | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
-    | ForeignFound | PairsCounted
+    | ForeignFound | PairsCounted | TranslatedLooked
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from atfnd.model.topology import Distance
 
 __all__ = [
+    "TRANSLATED",
     "Direction",
     "Flow",
     "FlowKey",
@@ -26,6 +27,9 @@ __all__ = [
     "endpoint",
     "network_of",
 ]
+
+
+TRANSLATED = 1 << 63  # from here on a cookie names no socket, but a translated flow
 
 
 class Protocol(IntEnum):
@@ -228,6 +232,11 @@ class Flow(NamedTuple):
     home: Distance = Distance.CPU  # the part of the machine that its thread stays in
     pinned: bool | None = None  # as `SocketSeen.pinned`
     home_ns: int = 0  # since when it has been so, as far as was reported
+
+    @property
+    def translated(self) -> bool:
+        """It reaches no socket: it is one direction of a flow that is forwarded and translated."""
+        return self.cookie >= TRANSLATED
 
     @property
     def habit(self) -> Habit:

@@ -276,4 +276,6 @@ def _why_no_gap(wanted: Wanted) -> str | None:
     key = wanted.action.key
     if key is None or key.wide or not key.remote_port:
         return "it is open to any remote, and its gaps cannot be seen"
+    if wanted.forwarded:
+        return "it is forwarded, and its gaps cannot be seen"
     return None

@@ -129,9 +129,10 @@ class Transition(NamedTuple):
         return "it is not known when it was established"
 
     def _open(self) -> bool:
-        """It is many flows, which cannot be watched: a key that is open to many remotes."""
+        """It cannot be watched: it is many flows, by a key that is open to many remotes, or it is
+        forwarded."""
         key = self.wanted.action.key
-        return key is not None and (key.wide or not key.remote_port)
+        return self.wanted.forwarded or (key is not None and (key.wide or not key.remote_port))
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""

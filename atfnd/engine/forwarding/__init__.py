@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Where the channels of interfaces that forward to each other are served."""
+"""What is forwarded: where channels are served, and translated flows."""

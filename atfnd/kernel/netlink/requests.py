@@ -112,8 +112,8 @@ class Netlink:
         raise InterruptedError(errno.EINTR, f"what was listed changed meanwhile, {DUMPS} times")
 
     def datagrams(self, kind: int, payload: bytes, flags: int) -> Iterator[list[bytes]]:
-        """The payloads of one dump as they come, a datagram at a time: the kernel fills the next one
-        while the last is read. It need not be consistent. Nothing else is asked meanwhile."""
+        """The payloads of one dump as they come, a datagram at a time: the kernel goes on when the
+        next one is asked for. It need not be consistent. Nothing else is asked meanwhile."""
         self._ask(kind, payload, flags)
         more = True
         while more:

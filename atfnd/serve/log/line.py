@@ -24,6 +24,7 @@ UNWANTED = {
     "refused",
     "shortage",
     "reload-failed",
+    "translated",
     "unproven",
     "violated",
 }
