@@ -654,7 +654,13 @@ class Engine:
         return {cookie: each.now.flow for cookie, each in held.items()}
 
     def _translated_looked(self, event: TranslatedLooked, now_ns: int) -> None:
+        held_back = self.memory.translations.held_back
+        before = set(held_back)
         self._begin(translated.look(event.known, event.found, self.memory, now_ns))
+        for rule in held_back.keys() - before:
+            nic = held_back[rule]
+            why = f"order strict, and packets would leave {nic} by another TX queue"
+            self._log("translated", "translated flows stay where they are", why, nic=nic)
 
     # ---- births
 

@@ -168,7 +168,11 @@ def _place(cookie: int, now: Translation, memory: Memory) -> _Placed | None:
         return None
     here = {*memory.table.keys_of(cookie)}
     needed = tuple(each for each in ends if each.rss_cpu != cpu or each.key in here)
-    if not needed or (rule.order is Mode.STRICT and any(len(e.onwards.queues) > 1 for e in needed)):
+    if not needed:
+        return None
+    several = {each.onwards.name for each in needed if len(each.onwards.queues) > 1}
+    if rule.order is Mode.STRICT and several:
+        memory.translations.held_back[rule.name] = min(several)
         return None
     return _Placed(cookie, now, rule, cpu, needed)
 

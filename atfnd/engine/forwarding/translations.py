@@ -23,6 +23,8 @@ class Translations:
 
     held: dict[int, _Held] = field(default_factory=dict)
     last: int = TRANSLATED  # the cookie that was given last
+    # Strict rules under which a flow is left where it is, and an interface that it goes out by.
+    held_back: dict[str, str] = field(default_factory=dict)
 
     def cookie(self, flow: TranslatedFlow) -> int:
         """Of this flow; a new one, if it is not steered."""
