@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.system.netns import open_socket
+from atfnd.kernel.system.netns import open_socket, write_sysctl
 from atfnd.model import Filter, FlowKey, Match, Protocol
 from atfnd.model.toeplitz import rss_queue
 from tests.daemons import Daemon, policy
@@ -157,8 +157,10 @@ def test_the_answers_are_brought_to_the_cpu_of_the_other_direction(router: Route
     assert router.filter(talk.original) is None  # RSS delivers it there
     assert router.cpu_of(held.queue) == cpu
     until(lambda: (router.filter(talk.reply) or held).hits, "its packets come by the filter")
+    until(lambda: (router.daemon.flow(talk.reply) or {}).get("move"), "its move has ended")
     row = router.daemon.flow(talk.reply)
     assert row is not None
+    assert (row["move"]["mechanism"], row["move"]["verdict"]) == ("hold", "proven")
     assert (row["state"], row["target_cpu"], row["policy"]) == (
         "steered",
         cpu,
@@ -191,7 +193,7 @@ def test_a_restarted_daemon_takes_the_filter_over(router: Router) -> None:
     assert now is not None
     assert (now.location, now.queue) == (held.location, held.queue)
     assert (now.hits or 0) >= (held.hits or 0)  # it was never deleted
-    assert not [each for each in router.daemon.events("delete")]
+    assert not router.daemon.events("delete")
 
 
 def test_restore_leaves_none(router: Router) -> None:
@@ -221,6 +223,14 @@ def test_strict_moves_nothing_where_packets_would_take_another_tx_queue(router: 
     router.daemon.config.write_text(gateway(order="strict"))
     _started(router)
     until(lambda: router.daemon.events("translated"), "it says why", 60)
+    assert router.filters() == 0
+
+
+def test_without_counters_it_says_what_is_missing(router: Router) -> None:
+    write_sysctl(router.lab.netns["host"], "netfilter/nf_conntrack_acct", 0)
+    _started(router)
+    said = until(lambda: router.daemon.events("translated"), "it says why", 60)
+    assert "nf_conntrack_acct=1" in said[0]["why"]
     assert router.filters() == 0
 
 

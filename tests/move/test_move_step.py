@@ -179,6 +179,16 @@ def test_many_flows_are_not_watched(flow: FlowKey) -> None:
     assert not [each for each in move.commands if isinstance(each, Watch)]
 
 
+def test_what_is_forwarded_is_not_watched_and_its_drained_ring_is_the_proof() -> None:
+    move = Move(wanted()._replace(forwarded=True), Mechanism.HOLD)
+    assert not [each for each in move.commands if isinstance(each, Watch)]
+    move(QueueHeld(1, T0)).written()
+    move(Asleep(0, T0 + TIMES.pipe_ns), TIMES.pipe_ns)
+    move(Released(1, unbroken=True))
+    move(TimerDue(), TIMES.verify_ns)
+    assert (move.ended().verdict, move.ended().why) == (Verdict.PROVEN, "because")
+
+
 def test_a_move_that_nobody_chose_is_not_begun() -> None:
     with pytest.raises(ValueError, match="deferred"):
         Move(wanted(), None)

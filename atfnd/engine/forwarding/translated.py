@@ -222,8 +222,10 @@ def _placed(placed: _Placed, memory: Memory, now_ns: int) -> Plan:
         if old is not None and old.cookie != cookie:
             continue  # of a socket
         if old is None:
-            if table.full() or budget.no_room(end.nic, memory, end.key, rule=rule) is not None:
+            if table.full() or budget.no_room(end.nic, memory, end.key) is not None:
                 continue
+            if _entries(rule, memory) >= (placed.rule.translated_max or 0):
+                continue  # those that are not wanted any more go first
             new = _entry(end, placed, now_ns)
         elif old.state is FlowState.OVERFLOW:
             table.remove(end.key)  # a socket has its filter
@@ -239,6 +241,12 @@ def _placed(placed: _Placed, memory: Memory, now_ns: int) -> Plan:
     else:
         memory.translations.held.pop(cookie, None)
     return tuple(plan)
+
+
+def _entries(rule: str, memory: Memory) -> int:
+    """Of translated flows under a rule, with a filter or without one yet."""
+    every = map(memory.table.of_cookie, memory.translations.held)
+    return sum(flow.rule_name == rule for flows in every for flow in flows)
 
 
 def _entry(end: _End, placed: _Placed, now_ns: int) -> Flow:
