@@ -31,6 +31,7 @@ from atfnd.serve.log.event_log import EventLog
 __all__ = ["Translating", "tracked"]
 
 _SHARES = 10  # of a chore's share of a core, for reading all
+_LOOKS = 5  # from the beginning of one reading of all to the next, or more
 _LEAST_BYTES = 1_000_000  # less is no elephant
 _REMEMBERED = 1 << 16  # of them, from one reading to the next
 _FOUND = 256  # that the engine may choose from
@@ -52,6 +53,11 @@ class _Counted(NamedTuple):
             return None
         return (self.bytes - before.bytes) * 1e9 / (self.at_ns - before.at_ns)
 
+    def smoothed(self, before: _Counted | None, rate: float | None) -> float | None:
+        """As `since`; an earlier rate counts as much."""
+        now = self.since(before)
+        return now if now is None or rate is None else (now + rate) / 2
+
 
 class Translating:
     """Reads conntrack only while the policy has filters for translated flows, or some have one."""
@@ -69,9 +75,10 @@ class Translating:
         self._in_force, self._log, self._shortage = in_force, log, shortage
         self._pace = Pace()
         self._before: dict[tuple[_Netns, FlowKey], _Counted] = {}  # at the last reading of all
-        self._steered: dict[int, _Counted] = {}  # by cookie
+        self._steered: dict[int, tuple[_Counted, float | None]] = {}  # by cookie
         self._found: list[tuple[_Netns, TranslatedFlow, float]] = []
         self._reading: asyncio.Task[None] | None = None
+        self._looks = 0  # until all is read again
         self._said: dict[_Netns, str] = {}
 
     async def keep(self, pace: Pace) -> None:
@@ -99,8 +106,10 @@ class Translating:
             self._executor.take(TranslatedLooked(now, self._located(found)))
 
     def _read_on(self) -> None:
-        if self._reading is not None and not self._reading.done():
+        self._looks -= 1
+        if self._looks > 0 or (self._reading is not None and not self._reading.done()):
             return
+        self._looks = _LOOKS
         if self._reading is not None:
             self._reading.result()  # a bug ends the daemon
         self._reading = asyncio.ensure_future(self._read_all())
@@ -152,8 +161,8 @@ class Translating:
                     rate = None
                     if now.bytes is not None:
                         counted = _Counted(now.bytes, time.monotonic_ns())
-                        rate = counted.since(before.get(cookie))
-                        self._steered[cookie] = counted
+                        rate = counted.smoothed(*before.get(cookie, (None, None)))
+                        self._steered[cookie] = counted, rate
                     looked[cookie] = self._where(netns, translations, now, rate)
                     await asyncio.sleep(0)
         return looked

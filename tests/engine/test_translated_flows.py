@@ -177,6 +177,15 @@ def test_its_filters_stay_while_its_rate_is_not_known() -> None:
     assert look(known, going(new, 99 * FAST), now_ns=10 * S, bytes_per_s=None) == ()
 
 
+def test_an_idle_flow_whose_entries_have_ended_gets_no_new_ones() -> None:
+    (keys,) = some(1)
+    known = memory()
+    look(known, going(keys))
+    known.table.remove(keys[1])
+    assert look(known, now_ns=10 * S, bytes_per_s=1.0) == ()
+    assert not known.translations.held
+
+
 def test_its_filters_go_with_its_connection() -> None:
     (keys,) = some(1)
     known = memory()
@@ -318,7 +327,7 @@ def steered() -> tuple[Engine, FlowKey, int]:
     commands = made.handle(TranslatedLooked({}, [going(keys)]), S)
     (wanted,) = (w for each in commands if isinstance(each, Begin) for w in each.wanted)
     assert (wanted.forwarded, wanted.mode) == (True, Mode.BOUNDED)
-    written([wanted.action], known, S)
+    written((wanted.action,), known, S)
     ((cookie, now),) = made.translated().items()
     assert now[:2] == keys
     return made, keys[1], cookie

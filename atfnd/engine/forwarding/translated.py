@@ -76,6 +76,8 @@ def look(
     """What translated flows need now. `known`: each that is steered, as it is now; None: its
     connection has ended. `found`: others that carry much."""
     held, plan = memory.translations.held, list[Action]()
+    for cookie in [each for each in held if not memory.table.keys_of(each)]:
+        del held[cookie]  # its entries have ended
     for cookie, now in known.items():
         if cookie in held and now is None:
             plan += gone(cookie, memory, "its connection has ended")

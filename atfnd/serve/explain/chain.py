@@ -31,6 +31,8 @@ _RECEIVED = {
 def thread_link(flow: Flow) -> str:
     """Which thread uses it, and where."""
     thread = flow.thread
+    if flow.translated:
+        return f"{flow.key} is forwarded here under another address or port (NAT)."
     if thread is None:
         return f"{flow.key} is used on CPU {flow.app_cpu}; its thread is not known."
     who = f"thread {thread.tid} ({thread.comm})"
@@ -121,6 +123,8 @@ def _held_link(nic: NicView, queue: Queue) -> list[str]:
 
 def seen_link(flow: Flow, topology: Topology) -> str:
     """Where its packets came in, as the socket shows it."""
+    if flow.translated:
+        return "No socket here gets its packets, so atfnd does not see where they come in."
     if flow.rx_cpu is None:
         return "None of its packets has been observed yet."
     queue = "" if flow.rx_queue is None else f"from queue {flow.rx_queue} "
