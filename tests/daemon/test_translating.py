@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`Translating` without a daemon: what it tells the engine, at which cost, and what it makes of
-refusals."""
+"""`Translating` without a daemon: what it reports to the engine, at which cost, and which refusals
+it takes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Daemon:
 
     def __init__(self) -> None:
         part: Any = SimpleNamespace
-        self.told: list[TranslatedLooked] = []
+        self.reported: list[TranslatedLooked] = []
         self.said: list[str] = []
         self.known: dict[int, TranslatedFlow] = {}
         self.policy = part(translates=lambda: True)
@@ -76,7 +76,7 @@ class Daemon:
         }
         self.translating = Translating(
             part(translated=lambda: self.known, memory=part(table=table, cpu=self.cpu)),
-            part(take=self.told.append),
+            part(take=self.reported.append),
             sessions,
             part(policy=self.policy),
             part(add=lambda kind, what, why: self.said.append(why)),
@@ -108,10 +108,10 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 def test_what_it_carries_is_known_from_two_readings(daemon: Daemon) -> None:
     Kernel.flows = [going(1, 1_000_000), going(2, 5_000_000)]
     daemon.look(2)
-    assert daemon.told == []
+    assert daemon.reported == []
     Kernel.flows = [going(1, 4_000_000), going(2, 6_000_000), going(3, 9_000_000)]
     daemon.look(2)
-    found = daemon.told[-1].found
+    found = daemon.reported[-1].found
     assert [each.flow for each in found] == [going(1, 4_000_000), going(2, 6_000_000)]
     first, second = (each.bytes_per_s for each in found)
     assert first is not None
@@ -126,7 +126,7 @@ def test_all_is_read_less_often_than_those_that_are_steered(
     monkeypatch.setattr(translating, "_LOOKS", 3)
     daemon.known, Kernel.flows = {1: going(1, 0)}, [going(1, 1_000_000)]
     daemon.look(6)
-    assert (Kernel.reads, len(daemon.told)) == (2, 6)
+    assert (Kernel.reads, len(daemon.reported)) == (2, 6)
 
 
 def test_only_the_first_of_many_are_candidates(
@@ -137,7 +137,7 @@ def test_only_the_first_of_many_are_candidates(
     daemon.look()
     Kernel.flows = [going(number, 2_000_000 + number * 1_000_000) for number in range(9)]
     daemon.look(2)
-    assert [each.flow.original.remote_port for each in daemon.told[-1].found] == [8, 7, 6]
+    assert [each.flow.original.remote_port for each in daemon.reported[-1].found] == [8, 7, 6]
 
 
 def test_no_more_is_remembered_than_there_is_room_for(
@@ -190,13 +190,13 @@ def test_those_that_are_steered_are_looked_up(daemon: Daemon) -> None:
     other = going(3, 7)._replace(reply=going(9, 7).reply)
     Kernel.flows = [going(1, 5), other]  # the second has ended, the third is another one now
     daemon.look()
-    known = daemon.told[-1].known
+    known = daemon.reported[-1].known
     assert known[1] is not None
     assert (known[1].flow, known[1].bytes_per_s) == (going(1, 5), None)
     assert (known[2], known[3]) == (None, None)
     Kernel.flows = [going(1, 50)]
     daemon.look()
-    again = daemon.told[-1].known[1]
+    again = daemon.reported[-1].known[1]
     assert again is not None
     assert (again.bytes_per_s or 0) > 0
 
@@ -204,11 +204,11 @@ def test_those_that_are_steered_are_looked_up(daemon: Daemon) -> None:
 def test_nothing_is_read_that_nobody_wants(daemon: Daemon) -> None:
     daemon.policy.translates = lambda: False
     daemon.look(2)
-    assert (Kernel.reads, daemon.told) == (0, [])
+    assert (Kernel.reads, daemon.reported) == (0, [])
     daemon.known = {1: going(1, 0)}  # the policy before wanted it: until its filter is gone
     Kernel.flows = [going(1, 5)]
     daemon.look()
-    assert (Kernel.reads, len(daemon.told)) == (0, 1)
+    assert (Kernel.reads, len(daemon.reported)) == (0, 1)
 
 
 @pytest.mark.parametrize("refusal", [errno.EOPNOTSUPP, errno.ENOENT])
@@ -219,7 +219,7 @@ def test_a_kernel_without_conntrack_is_named_once_and_nothing_ends(
     Kernel.refuses = refusal
     daemon.look(3)
     assert daemon.said == [os.strerror(refusal)]
-    assert all(dict(each.known) == {} for each in daemon.told)
+    assert all(dict(each.known) == {} for each in daemon.reported)
 
 
 def test_a_shortage_is_none(daemon: Daemon) -> None:
