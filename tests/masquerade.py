@@ -20,14 +20,18 @@ BATCH_BEGIN, BATCH_END, NEWTABLE, NEWCHAIN, NEWRULE = 0x10, 0x11, 0xA00, 0xA03, 
 REQUEST, ACK, CREATE = 1, 4, 0x400
 PRE_ROUTING, BEFORE, POST_ROUTING, AFTER = 0, -100, 4, 100
 REGISTER, NETWORK_HEADER, DESTINATION, EQUAL, DNAT = 1, 1, 16, 0, 1
+FORWARDING = {
+    socket.AF_INET: "ipv4/ip_forward",
+    socket.AF_INET6: "ipv6/conf/all/forwarding",
+}
 _header, _generic = struct.Struct("=IHHII"), struct.Struct(">BBH")
 
 
-def masquerade(netns: str, *, counts: bool = True) -> None:
+def masquerade(netns: str, family: int = socket.AF_INET, *, counts: bool = True) -> None:
     """What this namespace forwards leaves with its own address. `counts`: connections have
     counters (nf_conntrack_acct)."""
-    write_sysctl(netns, "ipv4/ip_forward", 1)
-    _add(netns, b"post\0", POST_ROUTING, AFTER, [(b"masq\0", b"")])
+    write_sysctl(netns, FORWARDING[family], 1)
+    _add(netns, family, b"post\0", POST_ROUTING, AFTER, [(b"masq\0", b"")])
     write_sysctl(netns, "netfilter/nf_conntrack_acct", int(counts))
 
 
@@ -39,7 +43,7 @@ def redirect(netns: str, address: str, to: str) -> None:
         (b"immediate\0", _said(REGISTER) + attribute(2, attribute(1, packed(to)))),
         (b"nat\0", _said(DNAT, socket.AF_INET, REGISTER)),
     ]
-    _add(netns, b"pre\0", PRE_ROUTING, BEFORE, expressions)
+    _add(netns, socket.AF_INET, b"pre\0", PRE_ROUTING, BEFORE, expressions)
 
 
 def flush(netns: str) -> None:
@@ -48,8 +52,9 @@ def flush(netns: str) -> None:
 
 
 def _add(
-    netns: str, chain: bytes, hook: int, priority: int, expressions: Iterable[tuple[bytes, bytes]]
-) -> None:
+    netns: str, family: int, chain: bytes, hook: int, priority: int,
+    expressions: Iterable[tuple[bytes, bytes]],
+) -> None:  # fmt: skip
     """A chain of NAT with one rule."""
     table, at = b"t\0", _said(hook) + attribute(2, priority.to_bytes(4, signed=True))
     made = attribute(1, table) + attribute(3, chain) + attribute(4, at) + attribute(7, b"nat\0")
@@ -57,9 +62,9 @@ def _add(
     rule = attribute(1, table) + attribute(2, chain) + attribute(4, b"".join(parts))
     batch = (
         (BATCH_BEGIN, REQUEST, socket.AF_UNSPEC, NFNL_SUBSYS_NFTABLES, b""),
-        (NEWTABLE, REQUEST | CREATE, socket.AF_INET, 0, attribute(1, table)),
-        (NEWCHAIN, REQUEST | CREATE, socket.AF_INET, 0, made),
-        (NEWRULE, REQUEST | CREATE | ACK, socket.AF_INET, 0, rule),
+        (NEWTABLE, REQUEST | CREATE, family, 0, attribute(1, table)),
+        (NEWCHAIN, REQUEST | CREATE, family, 0, made),
+        (NEWRULE, REQUEST | CREATE | ACK, family, 0, rule),
         (BATCH_END, REQUEST, socket.AF_UNSPEC, NFNL_SUBSYS_NFTABLES, b""),
     )
     _ask(netns, b"".join(_message(number, *each) for number, each in enumerate(batch)))

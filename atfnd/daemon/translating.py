@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from heapq import nlargest
 from typing import NamedTuple
@@ -99,11 +99,13 @@ class Translating:
         """Once; reading all goes on afterwards."""
         if self._in_force.policy.translates():
             self._read_on()
+        else:
+            self._before = {}
         known = self._engine.translated()
         if known or self._found:
             now = await self._looked_up(known)
             found, self._found = self._found, []
-            self._executor.take(TranslatedLooked(now, self._located(found)))
+            self._executor.take(TranslatedLooked(now, await self._located(found)))
 
     def _read_on(self) -> None:
         self._looks -= 1
@@ -175,15 +177,15 @@ class Translating:
                     found.setdefault(session.watch.nic.netns, []).append(cookie)
         return found
 
-    def _located(self, found: list[tuple[_Netns, TranslatedFlow, float]]) -> list[Translation]:
+    async def _located(
+        self, found: Sequence[tuple[_Netns, TranslatedFlow, float]]
+    ) -> list[Translation]:
         located = []
         for netns in {netns for netns, _, _ in found}:
             with self._refusable(netns), closing(NamespaceTranslations(netns)) as translations:
-                located += [
-                    self._where(netns, translations, flow, rate)
-                    for of, flow, rate in found
-                    if of == netns
-                ]
+                for flow, rate in [(flow, rate) for of, flow, rate in found if of == netns]:
+                    located.append(self._where(netns, translations, flow, rate))
+                    await asyncio.sleep(0)
         return located
 
     def _where(

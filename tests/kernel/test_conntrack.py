@@ -21,6 +21,8 @@ from tests.netns import Net, packed
 __all__: list[str] = []
 
 GEN, SINK, OUT = "10.78.0.2", "10.78.1.2", "10.78.1.1"
+GEN6, SINK6, OUT6 = "fd78:0::2", "fd78:1::2", "fd78:1::1"
+ICMP, ECHO = socket.IPPROTO_ICMP, bytes.fromhex("0800f7ff00000000")
 PORT, PAYLOAD, HEADERS = 9, 100, 20 + 8  # IPv4, UDP
 
 
@@ -44,15 +46,17 @@ def bed() -> Iterator[Bed]:
         made = Bed(Net(stack), Net(stack), Net(stack))
         host = made.forwards.name
         for far, device, near, prefix in (
-            (made.gen, "g0", "f0", "10.78.0"),
-            (made.sink, "s0", "f1", "10.78.1"),
+            (made.gen, "g0", "f0", 0),
+            (made.sink, "s0", "f1", 1),
         ):
             ip(*f"link add {near} netns {host} type veth peer name {device}".split(),
                "netns", far.name)  # fmt: skip
             for net, name, last in ((host, near, 1), (far.name, device, 2)):
-                ip("-n", net, "addr", "add", f"{prefix}.{last}/24", "dev", name)
+                ip("-n", net, "addr", "add", f"10.78.{prefix}.{last}/24", "dev", name)
+                ip("-n", net, "addr", "add", f"fd78:{prefix}::{last}/64", "dev", name, "nodad")
                 ip("-n", net, "link", "set", name, "up")
-            ip("-n", far.name, "route", "add", "default", "via", f"{prefix}.1")
+            ip("-n", far.name, "route", "add", "default", "via", f"10.78.{prefix}.1")
+            ip("-n", far.name, "-6", "route", "add", "default", "via", f"fd78:{prefix}::1")
         yield made
 
 
@@ -97,10 +101,33 @@ def test_without_accounting_bytes_are_not_known(bed: Bed) -> None:
     assert not counts_bytes(bed.forwards.path)
 
 
+def test_a_flow_of_ipv6_is_read_as_well(bed: Bed) -> None:
+    masquerade(bed.forwards.path, socket.AF_INET6)
+    sender = bed.gen.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sink = bed.sink.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    sink.bind((SINK6, PORT))
+    sender.connect((SINK6, PORT))
+    sink.settimeout(10)
+    sender.send(bytes(PAYLOAD))
+    _, source = sink.recvfrom(PAYLOAD)
+    assert source[0] == OUT6
+    sink.sendto(bytes(PAYLOAD), source)
+    (found,) = bed.translated()
+    assert found.original == key(SINK6, PORT, GEN6, sender.getsockname()[1])
+    assert found.reply == key(OUT6, source[1], SINK6, PORT)
+    with closing(Conntrack(bed.forwards.path)) as table:
+        assert table.find(found.reply) == found
+
+
 def test_what_is_forwarded_as_it_is_or_was_never_answered_is_left_out(bed: Bed) -> None:
     masquerade(bed.forwards.path)
     sender = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sender.sendto(bytes(PAYLOAD), ("10.78.1.99", PORT))  # nobody is there
+    ping = bed.gen.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, ICMP))
+    bed.gen.stack.enter_context(ping)
+    ping.settimeout(10)
+    ping.sendto(ECHO, (SINK, 0))
+    ping.recv(1500)  # it is translated, and has no ports
     local = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
     local.connect(("10.78.0.1", PORT))
     local.send(bytes(PAYLOAD))  # answered by ICMP, and not translated

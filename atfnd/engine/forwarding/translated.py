@@ -130,9 +130,8 @@ def _chosen(
     """Those that are to have filters: of each rule the first, as many as it may have."""
     held, translations = memory.translations.held, memory.translations
     every = {cookie: each.now for cookie, each in held.items() if cookie not in ended}
-    for each in found:
-        if not any(each.flow[:2] == other.flow[:2] for other in every.values()):
-            every[translations.cookie(each.flow)] = each
+    known = {each.flow[:2] for each in every.values()}
+    every |= {translations.new(): each for each in found if each.flow[:2] not in known}
 
     def first(cookie: int) -> float:
         bytes_per_s = every[cookie].bytes_per_s
@@ -145,6 +144,8 @@ def _chosen(
     left = {rule.name: rule.translated_max or 0 for rule in memory.in_force.forwarding}
     for cookie in sorted(every, key=first, reverse=True):
         if cookie not in held and first(cookie) < _LEAST_BYTES_PER_S:
+            return
+        if not any(left.values()):
             return
         placed = _place(cookie, every[cookie], memory)
         if placed is not None and len(placed.ends) <= left[placed.rule.name]:

@@ -31,6 +31,10 @@ class Translations:
         for cookie, held in self.held.items():
             if held.now.flow[:2] == flow[:2]:
                 return cookie
+        return self.new()
+
+    def new(self) -> int:
+        """A cookie that was not given before."""
         self.last += 1
         return self.last
 
