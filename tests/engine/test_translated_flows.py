@@ -227,6 +227,26 @@ def test_nothing_is_written_where_one_end_cannot_take_it(changes: dict[str, Any]
     assert look(memory(lan=replace(LAN, **changes)), going(keys)) == ()
 
 
+def test_a_link_that_is_down_for_a_moment_takes_no_filter_away() -> None:
+    (keys,) = some(1)
+    known = memory()
+    look(known, going(keys))
+    known.nics["lan"].view = replace(LAN, up=False)
+    assert look(known, now_ns=10 * S) == ()
+    known.nics["lan"].view = LAN
+    assert look(known, now_ns=11 * S) == ()
+    assert len(known.table) == 1
+
+
+def test_what_comes_by_a_nic_that_is_gone_ends() -> None:
+    (keys,) = some(1)
+    known = memory()
+    look(known, going(keys))
+    del known.nics["lan"]
+    (action,) = look(known, now_ns=10 * S, ingress=None)
+    assert (action.kind, action.key) == (ActionKind.DELETE, keys[1])
+
+
 def test_sockets_come_first_where_filters_are_short() -> None:
     (keys,) = some(1)
     known = memory(wan=replace(WAN, budget=1))

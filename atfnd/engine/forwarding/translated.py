@@ -88,6 +88,8 @@ def look(
     ended = {cookie for cookie, now in known.items() if now is None}
     chosen = {each.cookie: each for each in _chosen(found, ended, memory, now_ns)}
     for cookie in [each for each in held if each not in chosen and each not in ended]:
+        if _waits_for_nic(held[cookie].now, memory):
+            continue
         plan += idle(cookie, memory, "its filters go to flows that carry more, or are not wanted")
         if not memory.table.keys_of(cookie):
             del held[cookie]
@@ -178,6 +180,12 @@ def _place(cookie: int, now: Translation, memory: Memory) -> _Placed | None:
         memory.translations.held_back[rule.name] = min(several)
         return None
     return _Placed(cookie, now, rule, cpu, needed)
+
+
+def _waits_for_nic(now: Translation, memory: Memory) -> bool:
+    """A NIC of it takes no filters for now: it is down or was disarmed, and may be back soon."""
+    nics = (memory.nics.get(name) for name in (now.ingress, now.egress) if name is not None)
+    return any(nic is not None and not _takes_filters(nic.view) for nic in nics)
 
 
 def _takes_filters(nic: NicView) -> bool:
