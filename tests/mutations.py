@@ -2403,9 +2403,9 @@ MUTATIONS = [
     *_of(
         "daemon/translating.py", "translating",
         ("        if self._looks > 0 or (", "        if ("),
-        ("            self._before = {}\n\n", ""),
+        ("        else:\n            self._before = {}\n", ""),
         ("                        if len(self._before) < _REMEMBERED:\n                            self._before", "                        if True:\n                            self._before"),
-        ("        if now is None or rate is None", "        if True"),
+        ("now if now is None or rate is None else (now + rate) / 2", "now"),
         ("now is None or now[:2] != known[cookie][:2]", "now is None"),
         ("        while self._engine.memory.cpu.over:\n            await asyncio.sleep(1)\n", ""),
         ("cost_s / (self._pace.share * _SHARES)", "cost_s"),

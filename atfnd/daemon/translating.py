@@ -28,7 +28,7 @@ from atfnd.model import FlowKey, TranslatedFlow, Translation
 from atfnd.observe.nics.translations import NamespaceTranslations
 from atfnd.serve.log.event_log import EventLog
 
-__all__ = ["Translating", "tracked"]
+__all__ = ["Carried", "Translating", "tracked"]
 
 _SHARES = 10  # of a chore's share of a core, for reading all
 _LOOKS = 5  # from the beginning of one reading of all to the next, or more
@@ -43,17 +43,19 @@ _UNCOUNTED = "conntrack counts no bytes (sysctl net.netfilter.nf_conntrack_acct=
 _Netns = str | None
 
 
-class _Counted(NamedTuple):
+class Carried(NamedTuple):
+    """By a flow, until then."""
+
     bytes: int
     at_ns: int
 
-    def since(self, before: _Counted | None) -> float | None:
+    def since(self, before: Carried | None) -> float | None:
         """Bytes a second. None: not known."""
         if before is None or before.at_ns >= self.at_ns or before.bytes > self.bytes:
             return None
         return (self.bytes - before.bytes) * 1e9 / (self.at_ns - before.at_ns)
 
-    def smoothed(self, before: _Counted | None, rate: float | None) -> float | None:
+    def smoothed(self, before: Carried | None, rate: float | None) -> float | None:
         """As `since`; an earlier rate counts as much."""
         now = self.since(before)
         return now if now is None or rate is None else (now + rate) / 2
@@ -74,8 +76,8 @@ class Translating:
         self._engine, self._executor, self._sessions = engine, executor, sessions
         self._in_force, self._log, self._shortage = in_force, log, shortage
         self._pace = Pace()
-        self._before: dict[tuple[_Netns, FlowKey], _Counted] = {}  # at the last reading of all
-        self._steered: dict[int, tuple[_Counted, float | None]] = {}  # by cookie
+        self._before: dict[tuple[_Netns, FlowKey], Carried] = {}  # at the last reading of all
+        self._steered: dict[int, tuple[Carried, float | None]] = {}  # by cookie
         self._found: list[tuple[_Netns, TranslatedFlow, float]] = []
         self._reading: asyncio.Task[None] | None = None
         self._looks = 0  # until all is read again
@@ -130,7 +132,7 @@ class Translating:
                             uncounted += 1
                             continue
                         counted += 1
-                        key, now = (netns, flow.original), _Counted(flow.bytes, now_ns)
+                        key, now = (netns, flow.original), Carried(flow.bytes, now_ns)
                         rate = now.since(before.get(key))
                         if len(self._before) < _REMEMBERED:
                             self._before[key] = now
@@ -162,7 +164,7 @@ class Translating:
                         continue
                     rate = None
                     if now.bytes is not None:
-                        counted = _Counted(now.bytes, time.monotonic_ns())
+                        counted = Carried(now.bytes, time.monotonic_ns())
                         rate = counted.smoothed(*before.get(cookie, (None, None)))
                         self._steered[cookie] = counted, rate
                     looked[cookie] = self._where(netns, translations, now, rate)

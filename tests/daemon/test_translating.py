@@ -16,7 +16,7 @@ import pytest
 
 from atfnd.daemon import translating
 from atfnd.daemon.chores import Pace
-from atfnd.daemon.translating import Translating, tracked
+from atfnd.daemon.translating import Carried, Translating, tracked
 from atfnd.engine.event import TranslatedLooked
 from atfnd.model import FlowKey, Protocol, TranslatedFlow
 from tests.values import NIC
@@ -205,6 +205,9 @@ def test_nothing_is_read_that_nobody_wants(daemon: Daemon) -> None:
     daemon.policy.translates = lambda: False
     daemon.look(2)
     assert (Kernel.reads, daemon.reported) == (0, [])
+    daemon.translating._before[None, going(1, 0).original] = Carried(1, 1)
+    daemon.look()
+    assert daemon.translating._before == {}
     daemon.known = {1: going(1, 0)}  # the policy before wanted it: until its filter is gone
     Kernel.flows = [going(1, 5)]
     daemon.look()
@@ -238,6 +241,20 @@ def test_connections_without_counters_are_named(daemon: Daemon) -> None:
     Kernel.flows = [going(1, None), going(2, 5)]  # that one began later
     daemon.look()
     assert len(daemon.said) == 1
+
+
+def test_some_connections_without_counters_are_nothing_to_say(daemon: Daemon) -> None:
+    Kernel.flows = [going(1, None), going(2, 5)]
+    daemon.look(3)
+    assert daemon.said == []
+
+
+def test_a_burst_counts_half() -> None:
+    now = Carried(4_000, 4_000_000_000)
+    assert now.smoothed(Carried(1_000, 1_000_000_000), None) == 1_000
+    assert now.smoothed(Carried(1_000, 1_000_000_000), 3_000) == 2_000
+    assert now.smoothed(None, 3_000) is None
+    assert now.smoothed(Carried(9_000, 1_000_000_000), 3_000) is None  # counters began anew
 
 
 def test_what_filters_were_left_for_is_found_by_their_tuples(daemon: Daemon) -> None:

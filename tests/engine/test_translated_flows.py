@@ -162,8 +162,8 @@ def test_filters_are_given_to_others_only_if_these_carry_clearly_more() -> None:
     old, new = some(2)
     known = memory(replace(GATEWAY, translated_max=1))
     look(known, going(old))
-    assert look(known, going(new, 1.9 * FAST), now_ns=10 * S) == ()
     assert look(known, going(new, 2.1 * FAST), now_ns=2 * S) == ()  # it has just got its filter
+    assert look(known, going(new, 1.9 * FAST), now_ns=10 * S) == ()
     (gone,) = look(known, going(new, 2.1 * FAST), now_ns=10 * S)
     assert (gone.kind, gone.key, gone.live) == (ActionKind.DELETE, old[1], True)
     (comes,) = look(known, going(new, 2.1 * FAST), now_ns=11 * S)  # the bound holds in between
@@ -175,6 +175,33 @@ def test_its_filters_stay_while_its_rate_is_not_known() -> None:
     known = memory(replace(GATEWAY, translated_max=1))
     look(known, going(old))
     assert look(known, going(new, 99 * FAST), now_ns=10 * S, bytes_per_s=None) == ()
+
+
+def test_one_that_is_steered_counts_once() -> None:
+    old, new = some(2)
+    known = memory(replace(GATEWAY, translated_max=2))
+    look(known, going(old))
+    (action,) = look(known, going(old, 9 * FAST), going(new), now_ns=2 * S)
+    assert action.key == new[1]
+
+
+def test_no_flow_gets_one_filter_where_it_needs_two() -> None:
+    first, second = some(2)
+    rule = replace(GATEWAY, translated_max=3)
+    known = memory(rule, lan=replace(LAN, rss=None), wan=replace(WAN, rss=None))
+    plan = look(known, going(first), going(second))
+    assert {each.key for each in plan} in ({*first}, {*second})
+
+
+def test_both_filters_lead_elsewhere_when_a_nic_serves_their_cpu_no_more() -> None:
+    (keys,) = some(1)
+    known = memory(lan=replace(LAN, rss=None), wan=replace(WAN, rss=None))
+    look(known, going(keys))
+    queues = tuple(replace(q, cpu=9) if q.cpu == 0 else q for q in LAN.queues)
+    known.nics["lan"].view = replace(LAN, rss=None, queues=queues)
+    first, second = look(known, now_ns=10 * S)
+    assert (first.kind, second.kind) == (ActionKind.REWRITE, ActionKind.REWRITE)
+    assert first.new == second.new != 0
 
 
 def test_an_idle_flow_whose_entries_have_ended_gets_no_new_ones() -> None:
