@@ -2393,7 +2393,7 @@ MUTATIONS = [
     ),
     *_of(
         "kernel/netlink/conntrack.py", "conntrack",
-        ("IPS_SEEN_REPLY, IPS_SRC_NAT, IPS_DST_NAT, IPS_HW_OFFLOAD = 1 << 1, 1 << 4, 1 << 5", "IPS_SEEN_REPLY, IPS_SRC_NAT, IPS_DST_NAT, IPS_HW_OFFLOAD = 1 << 1, 1 << 5, 1 << 4"),
+        ("IPS_HW_OFFLOAD = 1 << 1, 1 << 4", "IPS_HW_OFFLOAD = 0, 1 << 4"),
         ("    if protocol not in _PROTOCOLS:\n        return None\n", ""),
         ("        with refusable(errno.ENOENT):", "        with refusable():"),
         ("CTA_COUNTERS_BYTES = 2", "CTA_COUNTERS_BYTES = 1"),

@@ -31,9 +31,9 @@ class Bed(NamedTuple):
     forwards: Net
     sink: Net
 
-    def translated(self) -> list[TranslatedFlow]:
+    def translated(self, least_bytes: int = 0) -> list[TranslatedFlow]:
         with closing(Conntrack(self.forwards.path)) as table:
-            return [each for some in table.translated() for each in some]
+            return [each for some in table.translated(least_bytes) for each in some]
 
 
 def ip(*words: str) -> None:
@@ -91,6 +91,15 @@ def test_both_directions_are_flows_as_they_come_in_with_their_bytes(bed: Bed) ->
     assert found.original_bytes == 3 * (PAYLOAD + HEADERS)
     assert found.reply_bytes == 3 * (2 * PAYLOAD + HEADERS)
     assert counts_bytes(bed.forwards.path)
+
+
+def test_what_has_had_fewer_bytes_is_left_out(bed: Bed) -> None:
+    masquerade(bed.forwards.path)
+    echoed(bed)
+    (found,) = bed.translated()
+    assert found.bytes is not None
+    assert bed.translated(found.bytes) == [found]
+    assert bed.translated(found.bytes + 1) == []
 
 
 def test_without_accounting_bytes_are_not_known(bed: Bed) -> None:
