@@ -138,7 +138,6 @@ def _threads(nic: NicView) -> Iterator[Finding]:
 
 def _receptions(nic: NicView) -> Iterator[Finding]:
     """What defers interrupts: settings without effect, and what is lost by those that have one."""
-    sysfs = f"/sys/class/net/{quote(nic.name)}"
     alone = {TIMEOUT: list[Queue](), DEFER: list[Queue]()}
     late = list[Queue]()
     for queue in nic.queues:
@@ -151,24 +150,27 @@ def _receptions(nic: NicView) -> Iterator[Finding]:
             alone[TIMEOUT].append(queue)
     if queues := alone[DEFER]:
         what = f"{_names(queues)} without effect of napi_defer_hard_irqs: gro_flush_timeout is 0"
-        yield Finding(nic.name, Level.NOTE, what, f"set both, or: echo 0 > {sysfs}/{_FILE[DEFER]}")
+        yield Finding(nic.name, Level.NOTE, what, _off(nic, DEFER))
     if queues := alone[TIMEOUT]:
         what = (
             f"{_names(queues)} holding packets in GRO (gro_flush_timeout) without deferring "
             "interrupts (napi_defer_hard_irqs is 0): strict order moves no live flow out of there"
         )
-        advice = f"set both, or: echo 0 > {sysfs}/{_FILE[TIMEOUT]}"
-        yield Finding(nic.name, Level.WARNING, what, advice)
+        yield Finding(nic.name, Level.WARNING, what, _off(nic, TIMEOUT))
     if late and nic.method is SteeringMethod.FILTERS:
         what = (
             f"{_names(late)} deferring interrupts without a NAPI thread: a queue there does not "
             "follow its thread, because the timer that polls it stays on its CPU"
         )
-        advice = f"if queues should follow: echo 1 > {sysfs}/threaded"
+        advice = f"if queues should follow: echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)
     for index, why_not in sorted(nic.not_received.items()):
         what = f"queue {index} is not received as the policy asks: {why_not}"
         yield Finding(nic.name, Level.WARNING, what, "docs/reception.md says what needs what")
+
+
+def _off(nic: NicView, kind: str) -> str:
+    return f"set both, or: echo 0 > /sys/class/net/{quote(nic.name)}/{_FILE[kind]}"
 
 
 def _rfs(nic: NicView) -> Iterator[Finding]:
