@@ -2340,6 +2340,8 @@ MUTATIONS = [
         "ctl/top/view.py", "top_view",
         ("forwarded=not view.forwarded, at=0, first=0", "forwarded=not view.forwarded"),
         ("forwarded=not view.forwarded, at=0", "forwarded=True, at=0"),
+    ),
+    *_of(
         "engine/forwarding/translated.py", "translated_flows",
         ("_CLEARLY = 2.0", "_CLEARLY = 1.0"),
         ("_LEAST_BYTES_PER_S = 100_000", "_LEAST_BYTES_PER_S = 1_000"),
