@@ -500,7 +500,7 @@ MUTATIONS = [
         ("        if nic.method is SteeringMethod.RSS:\n            entries.look", "        if True:\n            entries.look"),
         ("entries.leave_alone(nic, self.memory, nic.method_why)", "pass"),
         ("return (lambda key: None) if nic.rss is None else", "return (lambda key: None) if nic.rss is not None else"),
-        ("self._say(WriteSettings(plan))", "pass"),
+        ("plan, memory):\n            self._say(WriteSettings(plan))", "plan, memory):\n            pass"),
         ("known.lent.homes = homes(known.view, event.originals,", "known.lent.homes = homes(known.view, {},"),
         ("        self.memory.look_at_queues(event.nic)\n\n    def _topology", "\n    def _topology"),
     ),
@@ -531,7 +531,7 @@ MUTATIONS = [
         ("        device = device._replace(loan=device.loan.used(now_ns))\n", "        pass\n"),
         ("            if now_ns < device.loan.rests_until_ns:\n", "            if False:\n"),
         ("            elif not device.loan.asked:\n", "            else:\n"),
-        ("threads=name in loan.settings", "threads=True"),
+        ("    if name in loan.settings:\n", "    if True:\n"),
         ("then = port if move.asked else with_threads", "then = port"),
         ("then = port if move.asked else with_threads", "then = with_threads"),
         ("    if device.loan.over(device.times, now_ns) and _loan_due_ns(device) is not None:\n", "    if False:\n"),
@@ -550,15 +550,15 @@ MUTATIONS = [
     ),
     *_of(
         "move/choose.py", "move_loan",
-        ("return frozenset() if why_no_hold(wanted, lent(port, loan), times) is not None else loan", "return loan"),
+        ("    if why_no_hold(wanted, lent(port, loan), times) is not None:\n        return FrozenMap()\n", ""),
         ("if mechanism is Mechanism.HOLD and mechanism not in demoted:", "if mechanism is Mechanism.HOLD:"),
-        ("if wanted.origins is None or wanted.targets is None:\n        return frozenset()", "if False:\n        return frozenset()"),
+        ("if wanted.origins is None or wanted.targets is None:\n        return loan", "if False:\n        return loan"),
     ),
     *_of(
         "move/port.py", "move_loan",
-        ("no_hold = None if threads else NO_THREAD", "no_hold = None"),
-        ("if ring.loan is not None and ring.loan in loan\n", "if ring.loan is not None\n"),
-        ("if ring.loan is not None and ring.loan in loan\n", "if ring.loan in loan\n"),
+        ("ring._replace(thread=False, no_hold=NO_THREAD)", "ring._replace(thread=False, no_hold=None)"),
+        ("if ring.loan is not None and ring.loan in loan:\n", "if ring.loan is not None:\n"),
+        ("if ring.loan is not None and ring.loan in loan:\n", "if ring.loan in loan:\n"),
     ),
     *_of(
         "move/device.py", "move_switch",
@@ -579,7 +579,7 @@ MUTATIONS = [
     ),
     *_of(
         "move/port.py", "move_switch",
-        ("switches = action.kind is ActionKind.SETTING and name == \"rps-flow-cnt\"", "switches = True"),
+        ("switches = action.kind is ActionKind.SETTING and name == RFS_FLOWS", "switches = True"),
     ),
     *_of(
         "program/blind_actuator.py", "blind",
@@ -597,11 +597,11 @@ MUTATIONS = [
         ("        if now == BORROWED:\n", "        if False:\n"),
         ("        undo_journal.leave_alone(nic.name, name)\n        return", "        return"),
         ("held.wrote is not None and now == held.original", "False"),
-        ("if of(name) and only in (None, name)", "if only in (None, name)"),
+        ("if of(name, held) and only in (None, name)", "if only in (None, name)"),
     ),
     *_of(
         "program/setting.py", "thread_loan",
-        ("key=lambda each: not each[0].startswith(\"threaded\")", "key=lambda each: False"),
+        ("    return 0 if kind in OF_NAPI else 1 if", "    return 2 if kind in OF_NAPI else 2 if"),
     ),
     *_of(
         "move/device.py", "move_device",
@@ -2047,14 +2047,14 @@ MUTATIONS = [
         ("        if self._recorder.asked() and self._is_only_recorded(event):\n            return\n", ""),
         ("        if self._recorder.asked() and self._is_only_recorded(event):", "        if self._is_only_recorded(event):"),
         ("and self._engine.memory.table.get(event.key) is None", ""),
-        ("        self._executor.take(AuditDue())\n        uses", "        uses"),
+        ("        self._executor.take(AuditDue())\n        uses = self._observer.audit()", "        uses = self._observer.audit()"),
         ("            self._seen(event)\n        self.share_queues()", "            pass\n        self.share_queues()"),
         ("if cpu.online)", ")"),
         ("        self.resyncs += 1\n", ""),
         ("self._executor.take(SocketsAudited(self._observer.inventory()))", "self._executor.take(SocketsAudited(self._observer.audit()))"),
         ("        known |= {flow.cookie for flow in memory.table.overflowed.values()}\n", ""),
         ("        self._executor.take(Reviewed(self._cpus.known()))", "        pass"),
-        ("        if left:\n", "        if True:\n"),
+        ("        if not left:\n            return\n", ""),
     ),
     *_of(
         "daemon/handshakes.py", "birth_reader",
@@ -2144,7 +2144,7 @@ MUTATIONS = [
     ),
     *_of(
         "engine/engine.py", "follow_guards",
-        ("            if verdict in (Verdict.DEFERRED, Verdict.REFUSED):\n                follow.stayed(ended.action, self.memory, now_ns, anew=news)\n", ""),
+        ("                follow.stayed(ended.action, self.memory, now_ns, anew=news)\n", ""),
         ("self.memory, now_ns, anew=news)", "self.memory, now_ns, anew=True)"),
     ),
     *_of(
@@ -2417,5 +2417,39 @@ MUTATIONS = [
     *_of(
         "serve/explain/explain.py", "explain",
         ("    if flow.translated:\n        return \"Steered; whether", "    if False:\n        return \"Steered; whether"),
+    ),
+    *_of(
+        "engine/reception.py", "reception",
+        ("        if value in (None, wish.value) or name in nic.manual", "        if value in (None, wish.value)"),
+        ("        if now_ns < known.again_ns.get(name, 0):\n            continue\n", ""),
+        ("    if not nic.armed or not nic.up:\n", "    if not nic.up:\n"),
+        ("        known.found.setdefault(name, value or \"0\")\n", "        known.found[name] = \"0\"\n"),
+        ("rule.name in owned.get(queue.index, ()) or queue.cpu in cpus", "rule.name in owned.get(queue.index, ())"),
+        ("rule.name in owned.get(queue.index, ()) or queue.cpu in cpus", "queue.cpu in cpus"),
+        ("        elif name in known.found and name in nic.settings:\n", "        elif False:\n"),
+        ("    return bool(usual - busy)\n", "    return True\n"),
+        ("    if reception.limit_ns and SUSPEND + suffix not in nic.settings:\n", "    if False:\n"),
+        ("_AGAIN_NS << min(times, _DOUBLED)", "_AGAIN_NS"),
+    ),
+    *_of(
+        "move/loan.py", "move_loan",
+        ("_NO_TIMEOUT if name == TIMEOUT else BORROWED)", "BORROWED)"),
+        ("            settings = loan.settings.put(name, loan.wanted[name])\n", "            settings = loan.settings.put(name, GIVEN_BACK)\n"),
+    ),
+    *_of(
+        "move/choose.py", "move_loan",
+        ("        drains = queue in through or queue not in wanted.targets\n", "        drains = True\n"),
+        ("0 < timeout_ns <= times.hold_max_ns // 4", "0 < timeout_ns"),
+    ),
+    *_of(
+        "move/port.py", "move_loan",
+        ("irq_ns=irq_ns)", "irq_ns=ring.irq_ns)"),
+        ("gro_flush_timeout_ns=int(value), defers=None, timeout=name)", "defers=None, timeout=name)"),
+    ),
+    *_of(
+        "program/thread_loan.py", "thread_loan",
+        ("        if now == action.value and borrows(action):\n", "        if False:\n"),
+        ("held.original == action.value:\n        undo_journal.forget", "False:\n        undo_journal.forget"),
+        ("(kind == TIMEOUT and held.wrote == \"0\" != held.original)", "False"),
     ),
 ]  # fmt: skip
