@@ -22,6 +22,8 @@ fetch() { # -> $cache, whole or not at all
 	done >apt/sources.list
 	printf '%s\n' "Dir::Etc \"$PWD/apt\";" "Dir::State::Lists \"$PWD/apt/lists\";" \
 		"Dir::Cache \"$PWD/apt\";" 'APT::Sandbox::User "root";' >apt/conf
+	# what this machine says about how to reach its mirrors, as tests/guest/fetch.py
+	apt-config dump --no-empty Acquire | grep -E '::(https?::|Retries|ForceIPv|Check-)' >>apt/conf || true
 	export APT_CONFIG=$PWD/apt/conf
 	apt-get update -q
 	apt-get download -q $LINUX/trixie-backports ethtool/sid socat/bookworm libwrap0/bookworm \
