@@ -70,6 +70,7 @@ def test_of_several_the_one_with_most_packets_is_explained() -> None:
 def test_the_queue_that_is_there_already_is_advised() -> None:
     answer = explained(FAR)
     assert answer.verdict == "CPUs 2 and 3 are on different NUMA nodes."
+    assert "RSS of eth0, or a filter, chooses queue 2." in answer.chain
     assert (
         "xps_cpus gives CPU 2 TX queue 2 of eth1, but the driver, or a setting of before, has "
         "chosen 3."

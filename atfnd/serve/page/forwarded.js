@@ -22,7 +22,7 @@ const COLUMNS = {
 export class Forwarded {
   #asked;
   #said;
-  #table;
+  #where;
   #body;
 
   constructor(asked, said, where) {
@@ -30,9 +30,8 @@ export class Forwarded {
     this.#said = said;
     this.#body = element("tbody");
     const heads = Object.keys(COLUMNS).map((name) => element("th", { scope: "col" }, name));
-    this.#table = element("table", { class: "pairs" }, element("thead", {}, element("tr", {}, ...heads)), this.#body);
-    this.#table.hidden = true;
-    where.append(this.#table);
+    this.#where = where;
+    where.append(element("table", { class: "pairs" }, element("thead", {}, element("tr", {}, ...heads)), this.#body));
     asked.addEventListener("change", () => this.show(null));
   }
 
@@ -45,11 +44,11 @@ export class Forwarded {
   show(answer) {
     if (!this.wanted() || answer === null) {
       say(this.#said, this.wanted() ? "asking…" : "");
-      this.#table.hidden = true;
+      this.#where.hidden = true;
       return;
     }
     const rows = answer.pairs.slice(0, MOST);
-    this.#table.hidden = rows.length === 0;
+    this.#where.hidden = rows.length === 0;
     while (this.#body.rows.length > rows.length) {
       this.#body.deleteRow(-1);
     }
