@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -101,6 +103,9 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     Kernel.flows, Kernel.refuses, Kernel.open, Kernel.reads = [], 0, 0, 0
     monkeypatch.setattr(translating, "NamespaceTranslations", Kernel)
     monkeypatch.setattr(translating, "_LOOKS", 1)
+    seconds = itertools.count(1_000_000_000, 1_000_000_000)  # between two parts
+    clock: Any = SimpleNamespace(monotonic_ns=lambda: next(seconds), thread_time=time.thread_time)
+    monkeypatch.setattr(translating, "time", clock)
     yield Daemon()
     assert Kernel.open == 0
 
