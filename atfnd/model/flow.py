@@ -29,7 +29,9 @@ __all__ = [
 ]
 
 
-TRANSLATED = 1 << 63  # from here on a cookie names no socket, but a translated flow
+# Cookies of translated flows, up to twice that. The kernel counts those of sockets up from 1, and
+# in interrupts down from 2**64 (include/linux/cookie.h); numbers of JSON are exact up to 2**53.
+TRANSLATED = 1 << 52
 
 
 class Protocol(IntEnum):
@@ -236,7 +238,7 @@ class Flow(NamedTuple):
     @property
     def translated(self) -> bool:
         """It reaches no socket: it is one direction of a flow that is forwarded and translated."""
-        return self.cookie >= TRANSLATED
+        return TRANSLATED <= self.cookie < 2 * TRANSLATED
 
     @property
     def habit(self) -> Habit:

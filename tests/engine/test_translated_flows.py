@@ -349,6 +349,7 @@ def test_no_socket_has_its_cookie_and_both_directions_have_one() -> None:
     assert {each.key for each in known.table.of_cookie(cookie)} == {*keys}
     assert all(each.translated for each in known.table)
     assert not flow(1).translated
+    assert not flow(1, cookie=2**64 - 1).translated
 
 
 # ---- as the engine has it
