@@ -2367,6 +2367,7 @@ MUTATIONS = [
         ("old._replace(rule_name=rule, app_cpu", "old._replace(app_cpu"),
         ("    for cookie in [each for each in held if not memory.table.keys_of(each)]:\n        del held[cookie]", "    for cookie in ():\n        del held[cookie]"),
         ('    return flow.rule_name in ("", *named)', '    return True'),
+        ("held.now.egress if flow.key == held.now.flow.original else held.now.ingress", "held.now.egress"),
         ("        elif cookie in held and now is not None:\n            memory.translations.seen(cookie, now, now_ns)\n", ""),
         ("            used_ns = now_ns if counted is None else held.used_ns\n", "            used_ns = now_ns\n"),
     ),
@@ -2379,19 +2380,21 @@ MUTATIONS = [
         "engine/engine.py", "translated_flows",
         ("        uses += translated.uses(memory, now_ns)\n", ""),
         ("if not flow.key.wide and not flow.translated)", "if not flow.key.wide)"),
-        ("flow is not None and flow.translated\n        return Wanted", "False\n        return Wanted"),
     ),
     *_of(
         "move/choose.py", "move_choose",
-        ("    if wanted.forwarded:\n        return \"it is forwarded", "    if False:\n        return \"it is forwarded"),
+        ("    if wanted.onwards is not None:\n        return \"it is forwarded", "    if False:\n        return \"it is forwarded"),
+        ("wanted.mode is Mode.STRICT and wanted.onwards not in (None, 1)", "wanted.onwards not in (None, 1)"),
+        ("wanted.mode is Mode.STRICT and wanted.onwards not in (None, 1)", "False"),
     ),
     *_of(
         "move/step.py", "move_step",
-        ("    if wanted.forwarded:\n        return None\n", ""),
+        ("    if wanted.onwards is not None:\n        return None\n", ""),
     ),
     *_of(
         "move/transition.py", "move_step",
-        ("        return self.wanted.forwarded or (", "        return ("),
+        ("        forwarded = self.wanted.onwards is not None\n", "        forwarded = False\n"),
+        ("if self.mechanism is Mechanism.HOLD and self.wanted.onwards not in (None, 1):", "if False:"),
     ),
     *_of(
         "kernel/netlink/conntrack.py", "conntrack",

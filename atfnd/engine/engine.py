@@ -1035,8 +1035,8 @@ class Engine:
         flow = self.memory.table.get(action.key)
         seen = None if flow is None else flow.rx_queue
         cookie = None if flow is None else flow.cookie
-        comes, forwarded = origins(action, rss, seen), flow is not None and flow.translated
-        return Wanted(action, mode, comes, rss, action.live, None, cookie, forwarded)
+        comes, onwards = origins(action, rss, seen), translated.onwards(flow, self.memory)
+        return Wanted(action, mode, comes, rss, action.live, None, cookie, onwards)
 
     def _rss_queues(self, nic: NicView, key: FlowKey) -> frozenset[int] | None:
         """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to

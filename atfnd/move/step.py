@@ -130,7 +130,7 @@ def _watch(wanted: Wanted, through: frozenset[int]) -> Watch | None:
     key = wanted.action.key
     if not wanted.live or not isinstance(key, FlowKey) or key.wide or not key.remote_port:
         return None
-    if wanted.forwarded:
+    if wanted.onwards is not None:
         return None
     if wanted.origins is None or wanted.targets is None or wanted.origins == wanted.targets:
         return None

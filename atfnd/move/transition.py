@@ -108,6 +108,8 @@ class Transition(NamedTuple):
             if self.blind:
                 return Verdict.UNPROVEN, "telemetry was lost"
             return Verdict.VERIFIED, "no connection was being established"
+        if self.mechanism is Mechanism.HOLD and self.wanted.onwards not in (None, 1):
+            return Verdict.DONE, f"{self.why}; its old TX queue may not have drained"
         if self.mechanism is Mechanism.HOLD and self._open():
             return Verdict.PROVEN, self.why
         if not self.seen:
@@ -132,7 +134,8 @@ class Transition(NamedTuple):
         """It cannot be watched: it is many flows, by a key that is open to many remotes, or it is
         forwarded."""
         key = self.wanted.action.key
-        return self.wanted.forwarded or (key is not None and (key.wide or not key.remote_port))
+        forwarded = self.wanted.onwards is not None
+        return forwarded or (key is not None and (key.wide or not key.remote_port))
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""

@@ -160,7 +160,7 @@ def test_the_answers_are_brought_to_the_cpu_of_the_other_direction(router: Route
     until(lambda: (router.daemon.flow(talk.reply) or {}).get("move"), "its move has ended")
     row = router.daemon.flow(talk.reply)
     assert row is not None
-    assert (row["move"]["mechanism"], row["move"]["verdict"]) == ("hold", "proven")
+    assert (row["move"]["mechanism"], row["move"]["verdict"]) == ("hold", "done")
     assert (row["state"], row["target_cpu"], row["policy"]) == (
         "steered",
         cpu,

@@ -374,7 +374,7 @@ def steered() -> tuple[Engine, FlowKey, int]:
     made = engine(known)
     commands = made.handle(TranslatedLooked({}, [going(keys)]), S)
     (wanted,) = (w for each in commands if isinstance(each, Begin) for w in each.wanted)
-    assert (wanted.forwarded, wanted.mode) == (True, Mode.BOUNDED)
+    assert (wanted.onwards, wanted.mode) == (4, Mode.BOUNDED)
     written((wanted.action,), known, S)
     ((cookie, now),) = made.translated().items()
     assert now[:2] == keys
@@ -442,3 +442,15 @@ def test_one_that_is_not_steered_has_a_new_cookie_each_time() -> None:
     known.hold(cookie, Translation(flow, None, None, None), 1)
     assert known.cookie(flow._replace(reply_bytes=9)) == cookie
     assert known.cookie(TranslatedFlow(*others, 1, 1)) != cookie
+
+
+def test_a_move_knows_how_many_tx_queues_its_packets_may_take() -> None:
+    made, key, cookie = steered()
+    known, entry = made.memory, made.memory.table.get(key)
+    assert entry is not None
+    known.nics["lan"].view = replace(LAN, queues=LAN.queues[:2])  # the answers go out there
+    assert translated.onwards(entry, known) == 2
+    other = entry._replace(key=known.translations.held[cookie].now.flow.original)
+    assert translated.onwards(other, known) == 4
+    assert translated.onwards(entry._replace(cookie=cookie + 1), known) == 0
+    assert translated.onwards(flow(1), known) is translated.onwards(None, known) is None

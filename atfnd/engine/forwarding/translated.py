@@ -44,7 +44,7 @@ from atfnd.model import (
 from atfnd.model.toeplitz import rss_index
 from atfnd.policy.match.match import forwarding_rule
 
-__all__ = ["adopted", "look", "stays", "uses"]
+__all__ = ["adopted", "look", "onwards", "stays", "uses"]
 
 _CLEARLY = 2.0  # times the bytes of one that has its filters
 _LEAST_BYTES_PER_S = 100_000
@@ -117,6 +117,18 @@ def adopted(found: Iterable[TranslatedFlow], memory: Memory, now_ns: int) -> lis
             SocketUse(cookie, key, None, None, None, flow.bytes_of(key) or 0) for key in flow[:2]
         )
     return left
+
+
+def onwards(flow: Flow | None, memory: Memory) -> int | None:
+    """How many channels the interface has that a translated flow goes out by; 0: not known. None:
+    it is none."""
+    if flow is None or not flow.translated:
+        return None
+    held = memory.translations.held.get(flow.cookie)
+    if held is None:
+        return 0
+    out = held.now.egress if flow.key == held.now.flow.original else held.now.ingress
+    return 0 if out not in memory.nics else len(memory.nics[out].view.queues)
 
 
 def stays(flow: Flow, rules: Iterable[ForwardingRule]) -> bool:
