@@ -202,14 +202,13 @@ class SocketReader:
     def adopt(self, nic: str, left: Sequence[Filter]) -> None:
         """Take over the filters that an earlier run left in a NIC, with their sockets, or with what
         conntrack says of them."""
-        if not left:
-            return
-        self._executor.take(AuditDue())
-        uses = self._observer.inventory()
-        sockets = {use.key for use in uses}
-        keys = {each.match.key() for each in left if each.match is not None} - sockets
-        found = tracked(self._sessions[nic].watch.nic.netns, filter(_is_one_flow, keys))
-        self._executor.take(FiltersLeft(nic, left, uses, found))
+        if left:
+            self._executor.take(AuditDue())
+            uses = self._observer.inventory()
+            sockets = {use.key for use in uses}
+            keys = {each.match.key() for each in left if each.match is not None} - sockets
+            found = tracked(self._sessions[nic].watch.nic.netns, filter(_is_one_flow, keys))
+            self._executor.take(FiltersLeft(nic, left, uses, found))
 
     def forget_unknown(self) -> None:
         """Sockets that were reported and have no entry: have the observer report them again when
