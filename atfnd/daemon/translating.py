@@ -227,11 +227,11 @@ class Translating:
         self._said[netns] = why
 
 
-def tracked(netns: str | None, keys: Iterable[FlowKey]) -> list[TranslatedFlow]:
+def tracked(netns: str | None, keys: Iterable[FlowKey]) -> tuple[TranslatedFlow, ...]:
     """The translated flows that have one of these tuples."""
     found: dict[FlowKey, TranslatedFlow] = {}
     with suppress(OSError), closing(NamespaceTranslations(netns)) as translations:
         for key in keys:
             if (flow := translations.find(key)) is not None:
                 found[flow.original] = flow
-    return list(found.values())
+    return tuple(found.values())

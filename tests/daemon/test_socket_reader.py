@@ -5,7 +5,7 @@ in whose turn, and what is looked at again."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from atfnd.engine.event import (
 )
 from atfnd.model import (
     Filter,
+    FlowKey,
     FlowRule,
     Match,
     Placement,
@@ -33,6 +34,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
     ThreadReads,
+    TranslatedFlow,
 )
 from atfnd.policy.match.matching import Sources
 from tests.parts import POLICY, Parts, parts_of
@@ -270,6 +272,22 @@ class TestSocketsFromBefore:
         parts.observer.sockets = [use(1)]
         parts.sockets.adopt("nic", left)
         assert parts.of(FiltersLeft) == [FiltersLeft("nic", left, [use(1)])]
+
+    def test_conntrack_is_asked_for_those_without_a_socket(
+        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        port = key(3)._replace(remote=bytes(4), remote_port=0)
+        left = [Filter(at, Match.of(each), 1) for at, each in ((7, key(1)), (8, key(2)), (9, port))]
+        parts.observer.sockets = [use(1)]
+        connection = TranslatedFlow(key(2), key(4), 1, 1)
+
+        def tracked(netns: object, keys: Iterable[FlowKey]) -> tuple[TranslatedFlow, ...]:
+            assert [*keys] == [key(2)]
+            return (connection,)
+
+        monkeypatch.setattr("atfnd.daemon.sockets.tracked", tracked)
+        parts.sockets.adopt("nic", left)
+        assert parts.of(FiltersLeft) == [FiltersLeft("nic", left, [use(1)], (connection,))]
 
     def test_without_one_nothing_is_looked_at(self, parts: Parts) -> None:
         parts.sockets.adopt("nic", [])

@@ -265,6 +265,6 @@ def test_a_burst_counts_half() -> None:
 def test_what_filters_were_left_for_is_found_by_their_tuples(daemon: Daemon) -> None:
     Kernel.flows = [going(1, 5), going(2, 5)]
     keys = [going(1, 0).original, going(9, 0).original]
-    assert tracked(None, keys) == [going(1, 5)]
+    assert tracked(None, keys) == (going(1, 5),)
     Kernel.refuses = errno.EPERM
-    assert tracked(None, keys) == []
+    assert tracked(None, keys) == ()
