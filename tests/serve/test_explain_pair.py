@@ -168,3 +168,10 @@ def test_nothing_forwarded_and_nothing_counted() -> None:
     assert explain_pair(ANY, refused, {})[1].verdict == (
         "Not counted: the kernel refuses the program."
     )
+
+
+def test_the_rule_that_places_it_is_named() -> None:
+    placed = replace(LOCAL, rule="gateway", why="channels of one number are on one CPU")
+    last = "The forwarding rule gateway places its channels: channels of one number are on one CPU."
+    assert explained(placed).chain[-1] == last
+    assert all("rule" not in link for link in explained(LOCAL).chain)

@@ -71,6 +71,8 @@ def explain_pair(
     if len(sharing) > 1:
         cpus = ", ".join(map(str, sharing))
         chain.append(f"CPUs {cpus} send by this TX queue, and wait for each other's lock.")
+    if pair.rule is not None:
+        chain.append(f"The forwarding rule {pair.rule} places its channels: {pair.why}.")
     advice = _advice(pair, ingress, egress, len(sharing) > 1)
     return pair, Explanation(tuple(chain), _verdict(pair), advice)
 
