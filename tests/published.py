@@ -48,6 +48,7 @@ from atfnd.model import (
     NicGuard,
     NicReads,
     NicView,
+    Pair,
     Pairs,
     Placement,
     Planned,
@@ -334,7 +335,9 @@ class Published:
         names = {(1, 2): "lab:lab", (1, 3): "eth1"}
         first, second = (replace(self.views[1].queues[n], cpu=cpu) for n, cpu in ((0, 2), (1, 3)))
         egress = replace(self.views[1], queues=(first, second))
-        return paired(counted, names, {(1, 2): self.views[0], (1, 3): egress}, Parts(self.cpus))
+        nics = {(1, 2): self.views[0], (1, 3): egress}
+        found = paired(counted, names, nics, Parts(self.cpus))
+        return replace(found, pairs=tuple(map(_ruled, found.pairs)))
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:
         if self.unseen is not None:
@@ -398,3 +401,10 @@ def serving(socket: Path, source: Published | None = None) -> Iterator[Serving]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+def _ruled(pair: Pair) -> Pair:
+    """A forwarding rule is for two of the interfaces."""
+    if (pair.ingress, pair.egress) != ("lab:lab", "eth1"):
+        return pair
+    return replace(pair, rule="gateway", why="channels of one number are on one CPU")

@@ -112,6 +112,7 @@ def test_pairs(daemon: Serving) -> None:
         "lab:lab 3 eth1 1 1500 732.4K 3 3 same CPU",
         "eth1 0 interface 7 0 500 31.2K 2 - -",
         "30% of the packets are received and sent on one CPU, of 10% it is not known",
+        "lab:lab to eth1: gateway: channels of one number are on one CPU",
         "9 packets are not in this: no room",
     ]
     answer = json.loads("\n".join(lines(daemon, "pairs", "lab:lab", "--json")))

@@ -66,6 +66,8 @@ def test_the_latest_pairs_are_counted_for_as_long_as_somebody_asks(daemon: Servi
     found = get(daemon, "/v1/pairs/latest?nic=lab:lab")
     assert [(row["rx_queue"], row["tx_queue"]) for row in found["pairs"]] == [(0, 0), (3, 1)]
     assert (found["seconds"], found["why_not"]) == (2, None)
+    assert {row["rule"] for row in found["pairs"]} == {"gateway"}
+    assert {row["why"] for row in found["pairs"]} == {"channels of one number are on one CPU"}
 
 
 def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""When the daemon wants a count of what is forwarded, and what the engine gets of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from atfnd.daemon.forwarding import Forwarded
+from atfnd.daemon.in_force import InForce
+from atfnd.engine.event import PairsCounted
+from atfnd.model import ForwardingRule, Mode, PairPlacement, Pairs
+from atfnd.policy.file.load import built_in
+from atfnd.serve.log.event_log import EventLog
+from tests.values import NIC
+
+__all__: list[str] = []
+
+RULE = ForwardingRule("gateway", "t:1", ("in",), ("out",), False, PairPlacement.CORE, Mode.STRICT)
+COUNT = Pairs(2.0, None, 0, ())
+
+
+class Bed:
+    """`wants`: who wants the count now."""
+
+    def __init__(self, rule: ForwardingRule | None, armed: bool = True) -> None:
+        self.wants, self.found = set[object](), COUNT
+        self.taken: list[PairsCounted] = []
+        self.log = EventLog()
+        rules = () if rule is None else (rule,)
+        self.in_force = InForce(replace(built_in(), forwarding=rules))
+        part: Any = SimpleNamespace
+        pairing = part(want=self.wants.add, release=self.wants.discard, counted=lambda: self.found)
+        sessions: Any = {
+            name: part(view=replace(NIC, name=name, armed=armed)) for name in ("in", "out")
+        }
+        self.forwarded = Forwarded(self.in_force, sessions, pairing, self.log, self.taken.append)
+
+    def events(self) -> list[str]:
+        return [event.kind for event in self.log.after(0, 100)]
+
+
+def test_every_count_is_taken_once() -> None:
+    bed = Bed(RULE)
+    for _ in range(3):
+        bed.forwarded.look()
+    assert bed.wants == {bed.forwarded}
+    assert bed.taken == [PairsCounted(COUNT)]
+    bed.found = replace(COUNT, seconds=3.0)
+    bed.forwarded.look()
+    assert len(bed.taken) == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "armed"),
+    [
+        (None, True),
+        (replace(RULE, placement=PairPlacement.LEAVE), True),
+        (RULE, False),
+        (replace(RULE, egress=("elsewhere",)), True),
+    ],
+)
+def test_nothing_is_counted_where_nothing_is_placed(
+    rule: ForwardingRule | None, armed: bool
+) -> None:
+    bed = Bed(rule, armed)
+    bed.forwarded.look()
+    assert (bed.wants, bed.taken) == (set(), [])
+
+
+def test_the_count_ends_with_the_rule() -> None:
+    bed = Bed(RULE)
+    bed.forwarded.look()
+    bed.in_force.policy = built_in()
+    bed.forwarded.look()
+    assert bed.wants == set()
+
+
+def test_a_kernel_that_refuses_is_reported_once() -> None:
+    bed = Bed(RULE)
+    for seconds in (0.0, 1.0):
+        bed.found = Pairs(seconds, "the kernel refuses the program", 0, ())
+        bed.forwarded.look()
+    assert bed.taken == []
+    assert bed.events() == ["refused"]
