@@ -2054,7 +2054,7 @@ MUTATIONS = [
         ("self._executor.take(SocketsAudited(self._observer.inventory()))", "self._executor.take(SocketsAudited(self._observer.audit()))"),
         ("        known |= {flow.cookie for flow in memory.table.overflowed.values()}\n", ""),
         ("        self._executor.take(Reviewed(self._cpus.known()))", "        pass"),
-        ("        if not left:\n            return\n", ""),
+        ("        if left:\n", "        if True:\n"),
     ),
     *_of(
         "daemon/handshakes.py", "birth_reader",
