@@ -12,7 +12,8 @@ The rules:
 4. A value that another program wrote over ours is left alone (`nic.manual`).
 5. Where the kernel has the values for the whole interface only (before 6.13), a flow rule cannot
    ask for its own.
-6. A thread polls without end (`busy`) only where another CPU, online and not isolated, is left.
+6. A thread polls without end (`busy`) only where another CPU, online and not isolated, is left;
+   the first queues by name and number have it.
 
 Nothing is written while a flow moves (`move.device`): what proves that a ring has drained depends
 on who polls it.
@@ -36,7 +37,6 @@ from atfnd.model import (
     ReceptionMode,
 )
 from atfnd.model.reception import (
-    BUSY_THREAD,
     DEFER,
     OF_NAPI,
     SUSPEND,
@@ -198,10 +198,15 @@ def _lacking(
 
 
 def _spare_cpu(nic: NicView, queue: Queue, memory: Memory) -> bool:
+    """A CPU is left besides those of this queue and of those before it, in the order of names and
+    numbers."""
     usual = {index for index, cpu in memory.cpus.items() if cpu.online and not cpu.isolated}
-    busy = {
-        each.cpu
-        for each in nic.queues
-        if nic.settings.get(f"{THREAD}:{each.index}") == BUSY_THREAD or each == queue
-    }
-    return bool(usual - busy)
+    taken = {queue.cpu}
+    for name, known in memory.nics.items():
+        view, of_rules = known.view, known.reception.of_rules
+        for each in view.queues if view.armed else ():
+            wanted, _ = of_rules.get(each.index, (view.reception, ""))
+            before = (name, each.index) < (nic.name, queue.index)
+            if before and wanted.mode is ReceptionMode.BUSY:
+                taken.add(each.cpu)
+    return bool(usual - taken)

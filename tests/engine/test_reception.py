@@ -177,8 +177,11 @@ def test_polling_without_end_leaves_a_cpu_to_everybody_else() -> None:
     wants(known, BUSY)
     asked(known)
     assert why_not(known)[0] == "busy: it would take the last CPU that is not isolated"
-    known.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in (0, 1)])
-    assert f"{THREAD}:0" in asked(known)
+    known.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in QUEUES])
+    for _ in range(2):
+        asked(known)
+        assert known.nics["nic"].reception.wrote == {f"{THREAD}:{queue}": "2" for queue in range(3)}
+        assert why_not(known) == {3: "busy: it would take the last CPU that is not isolated"}
 
 
 def test_after_a_restart_an_earlier_mode_is_given_back() -> None:
