@@ -2456,4 +2456,27 @@ MUTATIONS = [
         ("held.original == action.value:\n        undo_journal.forget", "False:\n        undo_journal.forget"),
         ("(kind == TIMEOUT and held.wrote == \"0\" != held.original)", "False"),
     ),
+    *_of(
+        "engine/forwarding/forwarding.py", "forwarding",
+        ("LOOKS, MOVES = 3, 8", "LOOKS, MOVES = 2, 8"),
+        ("            if not moved:\n", "            if True:\n"),
+        ("known.lent.homes[action.queue] = action.new", "pass"),
+    ),
+    *_of(
+        "engine/forwarding/look.py", "forwarding",
+        ("pps > 0 and not (len(new) == 1 and used <= new)", "False"),
+        ("if self.rule.order is Mode.BOUNDED or self._keeps_order(", "if self._keeps_order("),
+        ("setting not in known.view.manual and ", ""),
+        (" and channel.queue not in known.owned", ""),
+    ),
+    *_of(
+        "engine/forwarding/place.py", "forwarding_place",
+        ("SENDING = 0.25", "SENDING = 2.5"),
+        ("works[nic] * 5 >= works[busiest] * 4", "works[nic] >= works[busiest]"),
+    ),
+    *_of(
+        "daemon/forwarding.py", "forwarded_look",
+        ("found is None or found is self._last", "found is None"),
+        (" and not armed.isdisjoint(pair)", ""),
+    ),
 ]  # fmt: skip

@@ -316,6 +316,7 @@ def test_a_placed_queue_is_at_home_where_it_was_placed() -> None:
     """Else it would go back to the CPU that it had."""
     made = Machine(APART, BUSY)
     made.look(4)
+    assert made.engine.memory.nics["out"].lent.homes == {0: 0, 1: 1}
     made.take(OriginalsRead("out", {"queue-cpu:0": "1", "queue-cpu:1": "0"}))
     assert made.engine.memory.nics["out"].lent.homes == {0: 0, 1: 1}
 
