@@ -149,7 +149,7 @@ LED_PPS, LED_S = 200_000, 90.0
 @contextlib.contextmanager
 def _atfnd(bed: Forwarder) -> Iterator[None]:
     """Nothing is confined, and atfnd places what it sees forwarded. A veth has no interrupt for
-    what was sent: whoever takes that back goes to the CPU of the channel that it was sent by."""
+    what was sent: the receiver's NAPI goes to the CPU of the channel that it was sent by."""
     names = (*RECEIVERS, EGRESS)
     with _default(bed):
         bed.place({EGRESS: os.sched_getaffinity(0)})
