@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
-from atfnd.policy.file.schema import PolicyFile
 from bench import plot
 from bench.children import prompt, until
 from bench.daemon import daemon
@@ -149,7 +148,7 @@ LED_PPS, LED_S = 200_000, 90.0
 @contextlib.contextmanager
 def _atfnd(bed: Forwarder) -> Iterator[None]:
     """Nothing is confined, and atfnd places what it sees forwarded. A veth has no interrupt for
-    what was sent: the receiver's NAPI goes to the CPU of the channel that it was sent by."""
+    what was sent: the thread that takes it back goes to the CPU of the channel that it left by."""
     names = (*RECEIVERS, EGRESS)
     with _default(bed):
         bed.place({EGRESS: os.sched_getaffinity(0)})
@@ -172,8 +171,7 @@ PLACEMENTS: dict[str, Placement] = {
     "II": lambda bed: _static(bed, 0, 1, 0),
     "default": _default,
     "rps": _rps,
-    # A policy may say so since `forwarding:` is there.
-    **({"atfnd": _atfnd} if "forwarding" in PolicyFile.model_fields else {}),
+    "atfnd": _atfnd,
 }
 
 
