@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The only way to the kernel: carries out what the engine asks for, and gives back the results.
-Writes to a NIC, to a cgroup or to irqbalance only for a NIC that is armed; an undo also writes for
-one that is not, and needs a permit."""
+Writes to a NIC, to a cgroup, to an epoll or to irqbalance only for a NIC that is armed; an undo
+also writes for one that is not, and needs a permit."""
 
 from __future__ import annotations
 
@@ -68,10 +68,11 @@ from atfnd.program import balance, setting, thread_loan
 from atfnd.program.actuator import apply
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
+from atfnd.program.epoll import EPOLLS, Epolls
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.setting import Undone
+from atfnd.program.setting import DONE, Undone
 
 __all__ = ["Executor", "UndoPermit"]
 
@@ -81,8 +82,8 @@ Answer = Callable[[Any], Iterable[Event]]
 
 
 class UndoPermit(NamedTuple):
-    """Our changes are no longer wanted: in a NIC, in the cgroups (CGROUPS) or in irqbalance
-    (BALANCER)."""
+    """Our changes are no longer wanted: in a NIC, in the cgroups (CGROUPS), in epolls of
+    applications (EPOLLS) or in irqbalance (BALANCER)."""
 
     of: str
     why: str
@@ -110,6 +111,7 @@ class Executor:
         self._engine, self._sessions, self._observer = engine, sessions, observer
         self._journal, self._undo_journal = journal, undo_journal
         self._changes, self._in_force, self._cpusets = changes, in_force, Cpusets()
+        self._epolls = Epolls()
         self.changed: Callable[[], None] = lambda: None
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
@@ -264,6 +266,25 @@ class Executor:
             kind, what = "refused" if code else "undo", f"{name} {left}"
             self._changes.log.add(kind, what, permit.why, nic=session.name)
         session.watch.threads_changed()
+
+    def assist_epoll(self, action: Action) -> Outcome:
+        """Have an epoll of an application that uses this armed NIC prefer busy polling. Unrecorded:
+        the journal cannot be written, and the kernel was not asked."""
+        if self.armed(action.nic):
+            outcome = setting.tried(self._epolls, self._undo_journal, action, verbatim=True)
+        else:
+            outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
+        self._changes.record(outcome)
+        return outcome
+
+    def put_back_epolls(self, names: Iterable[str], permit: UndoPermit) -> list[Undone]:
+        """Let epolls poll again as their applications had set it up."""
+        permit.check(EPOLLS)
+        undone = setting.undo(self._epolls, self._undo_journal, frozenset(names))
+        for each in undone:
+            kind = "refused" if each.errno not in DONE else "undo"
+            self._changes.log.add(kind, f"{each.setting} {each.left}", permit.why)
+        return undone
 
     def put_back_cpuset(self, name: str, permit: UndoPermit) -> list[Undone]:
         """Give a cgroup back the CPUs that it had."""

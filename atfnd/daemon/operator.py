@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from atfnd.daemon.arming import Arming
+from atfnd.daemon.assisting import Assisting
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.nics import ServedNics
@@ -22,6 +23,7 @@ from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
+from atfnd.program.epoll import EPOLLS
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import ALL, OperatorJournal
 from atfnd.program.journals.record_file import Unrecorded
@@ -43,6 +45,7 @@ class OperatorCommands:
         executor: Executor,
         arming: Arming,
         cpu_exclusion: CpuExclusion,
+        assisting: Assisting,
         table: FlowTable,
         journal: FilterJournal,
         undo_journal: UndoJournal,
@@ -50,7 +53,7 @@ class OperatorCommands:
         log: EventLog,
     ) -> None:
         self._nics, self._executor, self._arming = nics, executor, arming
-        self._cpu_exclusion, self._table = cpu_exclusion, table
+        self._cpu_exclusion, self._assisting, self._table = cpu_exclusion, assisting, table
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
         self.restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
@@ -62,6 +65,7 @@ class OperatorCommands:
         self.end_measurement(nic)
         self._order("arm", nic)
         self._cpu_exclusion.arm()
+        self._assisting.arm()
         self.arm_now(session, "asked for")
 
     async def disarm(self, nic: str | None) -> None:
@@ -98,7 +102,7 @@ class OperatorCommands:
             done = self._take_out(session, "paused by the operator")
             self._log.add("pause", "paused: our filters are out", "asked for", nic=nic)
             self._executor.take(TakenUp(nic))
-        done += [*self._release_cgroups(), *await self._arming.balancing.lift(nic)]
+        done += [*self._release_applications(), *await self._arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):
             what = f"{nic} is paused, but the kernel refused to undo: {refused}"
             raise OperatorError(what, f"atfnctl events --nic {nic} says why")
@@ -109,7 +113,7 @@ class OperatorCommands:
         session = self._nics.sessions[nic]
         self.end_measurement(nic)
         theirs: Collection[object] = session.view.manual
-        for of in (CGROUPS, BALANCER):
+        for of in (CGROUPS, EPOLLS, BALANCER):
             theirs = theirs or self._undo_journal.manual(of)
         manual = [f for f in self._table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
         if not (session.view.paused or theirs or manual):
@@ -119,6 +123,7 @@ class OperatorCommands:
         self._switch(session, Resumed)
         self._arming.take_back(session)
         self._cpu_exclusion.take_back()
+        self._assisting.take_back()
         self.bring_back(session, manual=True)
 
     async def restore(self, nic: str) -> Sequence[Restored]:
@@ -132,7 +137,7 @@ class OperatorCommands:
             self._order("disarm", nic)
         done = self._take_out(session, "restored by the operator")
         self._executor.take(TakenUp(nic))
-        return [*done, *self._release_cgroups(), *await self._arming.balancing.lift(nic)]
+        return [*done, *self._release_applications(), *await self._arming.balancing.lift(nic)]
 
     def restore_all(self) -> None:
         """As `restore` of every NIC, but orders that were given hold."""
@@ -146,7 +151,7 @@ class OperatorCommands:
             except OSError as refusal:  # the other NICs are restored nevertheless
                 left = f"not restored: {refusal.strerror}"
                 done.append(Restored(session.name, "changes", refusal.errno or errno.EIO, left))
-        done += self._release_cgroups()
+        done += self._release_applications()
         self.restored = [*done, *self._arming.balancing.lift_all(why)]
 
     def set_aside(self, session: NicSession, why: str) -> list[Restored]:
@@ -156,7 +161,7 @@ class OperatorCommands:
         self._off((session,), Paused)
         done = self._take_out(session, why)
         self._executor.take(TakenUp(session.name))
-        return [*done, *self._release_cgroups()]
+        return [*done, *self._release_applications()]
 
     def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
         """End a pause, an operator's or ours, if it has not ended; `manual`: also take over again
@@ -238,8 +243,12 @@ class OperatorCommands:
         self._arming.taken_out(session)
         return done
 
+    def _release_applications(self) -> list[Restored]:
+        """Give cgroups back the CPUs, and epolls their values, that no armed NIC asks for any
+        more."""
+        return [*self._release_cgroups(), *self._assisting.pause()]
+
     def _release_cgroups(self) -> list[Restored]:
-        """Give cgroups back the CPUs that no armed NIC asks for any more."""
         before = self._undo_journal.held(CGROUPS).keys()
         refused = self._cpu_exclusion.pause()
         back = before - self._undo_journal.held(CGROUPS).keys()

@@ -25,7 +25,7 @@ class NicSession:
         self.prepared: int | None = None  # the instance of the NIC that was prepared
         self.met = False  # what steering it takes was looked at
         self.unread = ""  # why it could not be read at the last look
-        self._lookup: SocketLookup | None = None  # from its first dead flow on
+        self._lookup: SocketLookup | None = None  # from its first question on
 
     @property
     def view(self) -> NicView:
@@ -51,9 +51,16 @@ class NicSession:
 
     def socket_of(self, key: FlowKey) -> int | None:
         """The cookie of a flow's socket; None: there is none. OSError: the kernel does not say."""
+        return self._sockets().cookie(key)
+
+    def inode_of(self, key: FlowKey) -> int | None:
+        """As `socket_of`, its inode: /proc shows a socket by that."""
+        return self._sockets().inode(key)
+
+    def _sockets(self) -> SocketLookup:
         if self._lookup is None:
             self._lookup = SocketLookup(self.watch.nic.netns)
-        return self._lookup.cookie(key)
+        return self._lookup
 
     def lives(self, key: FlowKey) -> bool:
         """A socket has this 5-tuple; or many may, or the kernel does not say."""

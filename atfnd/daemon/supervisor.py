@@ -14,6 +14,7 @@ from functools import partial
 from atfnd.daemon import own_cpu
 from atfnd.daemon.agenda import Agenda
 from atfnd.daemon.arming import Arming
+from atfnd.daemon.assisting import Assisting
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
 from atfnd.daemon.cpu_exclusion import CpuExclusion
@@ -87,6 +88,7 @@ class Supervisor:
         )
         executor.take(CpusRead(cpus.known()))
         self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal)
+        self._assisting = assisting = Assisting(executor, sessions, undo_journal, log)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
             engine, executor, sessions, observer, matching, recorder, in_force, log
@@ -110,6 +112,7 @@ class Supervisor:
             executor,
             arming,
             cpu_exclusion,
+            assisting,
             engine.memory.table,
             journal,
             undo_journal,
@@ -245,6 +248,7 @@ class Supervisor:
             Loads(self._in_force, self._executor.take).look,
             self._look_at_reads,
             self._forwarded.look,
+            self._assisting.look,
         ]
         for look in (self._arming.check, self._arming.inspect, self._executor.know):
             looks.append(partial(self._nics.each, look))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from atfnd.model import Action, Ban, FlowKey, Match, Outcome, Plan
+from atfnd.model import Action, Ban, EpollUser, FlowKey, Match, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Event as MoveEvent
 from atfnd.move.event import Wanted
@@ -14,6 +14,7 @@ from atfnd.move.event import Wanted
 __all__ = [
     "Adopt",
     "AskBalancer",
+    "AssistEpolls",
     "Begin",
     "Command",
     "ConfirmBan",
@@ -31,6 +32,7 @@ __all__ = [
     "LookAtPorts",
     "LookAtStrays",
     "PutBackCpuset",
+    "PutBackEpolls",
     "ReadBalancer",
     "ReadCgroup",
     "ReadCpusets",
@@ -212,6 +214,19 @@ class PutBackCpuset(NamedTuple):
     why: str
 
 
+class AssistEpolls(NamedTuple):
+    """Have the epolls of these processes that watch these flows prefer busy polling."""
+
+    users: tuple[EpollUser, ...]
+
+
+class PutBackEpolls(NamedTuple):
+    """Let epolls poll again as their applications had set it up."""
+
+    settings: tuple[str, ...]
+    why: str
+
+
 class LeaveCpuset(NamedTuple):
     """The journal notes that another program has written this over our value."""
 
@@ -258,7 +273,7 @@ Command = (
     | FindListeners | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
     | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
     | LookAtInterrupts | ReadProcesses | ReadCgroup | ReadCpusets | WriteCpuset | PutBackCpuset
-    | LeaveCpuset | ForgetCpuset
+    | LeaveCpuset | ForgetCpuset | AssistEpolls | PutBackEpolls
 )  # fmt: skip
 
 

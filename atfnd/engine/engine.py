@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from atfnd.engine import audit, reception
+from atfnd.engine import assist, audit, reception
 from atfnd.engine.command import (
     Adopt,
     Begin,
@@ -39,6 +39,8 @@ from atfnd.engine.command import (
 from atfnd.engine.event import (
     Armed,
     ArmedAfterPause,
+    AssistDue,
+    AssistEnded,
     AuditDue,
     BalancerAsked,
     BalancerRead,
@@ -454,6 +456,14 @@ class Engine:
 
     def _exclusion_tried_again(self, event: ExclusionTriedAgain, now_ns: int) -> None:
         self.exclusion.try_again()
+
+    # ---- epolls that busy-poll
+
+    def _assist_due(self, event: AssistDue, now_ns: int) -> None:
+        self._commands += assist.due(event.held, self.memory)
+
+    def _assist_ended(self, event: AssistEnded, now_ns: int) -> None:
+        self._commands += assist.ended(event.held, self.memory)
 
     # ---- irqbalance
 

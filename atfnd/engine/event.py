@@ -43,6 +43,8 @@ from atfnd.move.command import Ended
 __all__ = [
     "Armed",
     "ArmedAfterPause",
+    "AssistDue",
+    "AssistEnded",
     "AuditDue",
     "BalancerAsked",
     "BalancerRead",
@@ -405,6 +407,19 @@ class ExclusionEnded(NamedTuple):
     held: Set[str]
 
 
+class AssistDue(NamedTuple):
+    """It is time to look at the epolls of applications that rules assist. `held`: the settings that
+    the journal says are ours."""
+
+    held: Set[str]
+
+
+class AssistEnded(NamedTuple):
+    """A NIC is not armed any more: epolls get back what no armed NIC needs."""
+
+    held: Set[str]
+
+
 class ExclusionTriedAgain(NamedTuple):
     """A NIC was armed or resumed: cpusets that were refused are tried again."""
 
@@ -595,7 +610,7 @@ Event = (
     | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
-    | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
+    | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain | AssistDue | AssistEnded
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
     | ForeignFound | PairsCounted | TranslatedLooked
 )  # fmt: skip

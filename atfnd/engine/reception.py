@@ -27,6 +27,7 @@ from typing import NamedTuple
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
+    Flow,
     NicView,
     Outcome,
     Placement,
@@ -45,7 +46,7 @@ from atfnd.model.reception import (
     of_reception,
 )
 
-__all__ = ["afresh", "due", "of_rules", "written"]
+__all__ = ["afresh", "due", "of_owners", "of_rules", "written"]
 
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
@@ -126,10 +127,17 @@ def of_rules(nic: NicView, memory: Memory) -> dict[int, tuple[Reception, str]]:
 
 def _rules_of_owners(nic: NicView, memory: Memory) -> dict[int, set[str]]:
     """By queue that is owned: the rules of the flows of its owner."""
-    owned = {each.owner: queue for queue, each in memory.nics[nic.name].owned.items()}
     rules: dict[int, set[str]] = {}
+    for queue, flow in of_owners(nic, memory):
+        rules.setdefault(queue, set()).add(flow.rule_name)
+    return rules
+
+
+def of_owners(nic: NicView, memory: Memory) -> Iterator[tuple[int, Flow]]:
+    """Each queue that is owned, with each flow of its owner that a rule steers."""
+    owned = {each.owner: queue for queue, each in memory.nics[nic.name].owned.items()}
     if not owned:
-        return rules
+        return
     for flow in memory.table:
         if flow.nic != nic.name or flow.thread is None:
             continue
@@ -137,8 +145,7 @@ def _rules_of_owners(nic: NicView, memory: Memory) -> dict[int, set[str]]:
         units = ("thread", thread.tid), ("process", thread.pid), ("cgroup", thread.cgroup or 0)
         for unit in units:
             if unit in owned and memory.in_force.placement(flow.rule_name) is not Placement.LEAVE:
-                rules.setdefault(owned[unit], set()).add(flow.rule_name)
-    return rules
+                yield owned[unit], flow
 
 
 def _wishes(nic: NicView, memory: Memory) -> Iterator[_Wish]:

@@ -79,10 +79,11 @@ class Bed:
             take_back=lambda: self.calls.append(("cpus taken back",)),
             pause=self._release,
         )
+        epolls = anything(arm=lambda: None, take_back=lambda: None, pause=list)
         journal = anything(names=lambda nic: self.named)
         self.operator = OperatorCommands(
-            nics, executor, arming, cpus, self.table, journal, self.undo_journal, self.orders,
-            self.log,
+            nics, executor, arming, cpus, epolls, self.table, journal, self.undo_journal,
+            self.orders, self.log,
         )  # fmt: skip
 
     def _take(self, event: Event) -> None:

@@ -33,6 +33,14 @@ BAD = [
     ("version: 1\nflows:\n", "2:7: expected a list, got nothing", None),
     ("version: 1\nversion: 1\n", "2:1: duplicate key `version`", "first written at line 1, column"),
     ("version: 1\n[a]: 1\n", "2:1: a key is a single word", None),
+    # what goes with what
+    (f"{FLOW}{{ports: 80}}\n    assist: epoll\n", "6:13: assist: epoll goes with", "add `recepti"),
+    (
+        f"{FLOW}{{ports: 80}}\n    assist: epoll\n    reception: busy\n",
+        "6:13: assist: epoll goes with reception: suspended",
+        "add `reception: {suspended: {timeout: 20us}}`, or remove `assist`",
+    ),
+    (f"{FLOW}{{ports: 80}}\n    assist: epol\n", "6:13: expected none or epoll, got `epol`", None),
     # YAML itself
     ("a: b: c\n", "1:5: mapping values are not allowed here", None),
     (
