@@ -128,6 +128,8 @@ class Assisting:
         words = os.strerror(refusal.errno or errno.EIO)
         if isinstance(refusal, Unrecorded):
             words = f"the journal cannot be written: {words}"
+        elif isinstance(refusal, PermissionError):
+            words += "; docs/reception.md says what the service needs for it"
         what = f"the epolls of process {user.pid} are left"
         self._log.add("refused", what, words, nic=user.nic, policy=user.rule_name)
 
