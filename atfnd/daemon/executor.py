@@ -72,7 +72,7 @@ from atfnd.program.epoll import EPOLLS, Epolls
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.setting import DONE, Undone
+from atfnd.program.setting import DONE, Settings, Undone
 
 __all__ = ["Executor", "UndoPermit"]
 
@@ -201,12 +201,7 @@ class Executor:
     def write_cpuset(self, action: Action) -> Outcome:
         """Set the CPUs of a cgroup whose processes use this armed NIC. Unrecorded: the journal
         cannot be written, and the kernel was not asked."""
-        if self.armed(action.nic):
-            outcome = setting.tried(self._cpusets, self._undo_journal, action, verbatim=True)
-        else:
-            outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
-        self._changes.record(outcome)
-        return outcome
+        return self._write_of_application(self._cpusets, action)
 
     async def ban(
         self, pid: int, irqs: Mapping[str, frozenset[int]], ended: Mapping[Ban, UndoPermit]
@@ -269,9 +264,12 @@ class Executor:
 
     def assist_epoll(self, action: Action) -> Outcome:
         """Have an epoll of an application that uses this armed NIC prefer busy polling. Unrecorded:
-        the journal cannot be written, and the kernel was not asked."""
+        as `write_cpuset`."""
+        return self._write_of_application(self._epolls, action)
+
+    def _write_of_application(self, owner: Settings, action: Action) -> Outcome:
         if self.armed(action.nic):
-            outcome = setting.tried(self._epolls, self._undo_journal, action, verbatim=True)
+            outcome = setting.tried(owner, self._undo_journal, action, verbatim=True)
         else:
             outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
         self._changes.record(outcome)
