@@ -231,6 +231,16 @@ def test_what_the_application_sets_later_is_left_alone_until_a_resume(world: Wor
     assert world.app.says() == [ITS_OWN, NONE]
 
 
+def test_what_an_undo_finds_changed_is_not_written_afterwards_either(world: World) -> None:
+    world.assisting.look()
+    world.app.says("set")
+    world.own(1)
+    world.assisting.look()
+    world.own(world.app.pid)
+    world.assisting.look()
+    assert world.app.says() == [ITS_OWN, NONE]
+
+
 def test_a_process_and_an_epoll_that_are_gone_are_forgotten(world: World) -> None:
     world.assisting.look()
     assert world.app.says("anew") == [NONE]
