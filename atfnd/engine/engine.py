@@ -426,6 +426,10 @@ class Engine:
             wanted = (Wanted(each, Mode.STRICT, origins(each, None, None)) for each in actions)
             self._say(Begin(name, tuple(wanted)))
 
+    def forwarding_settled(self) -> bool:
+        """The last look at what is forwarded left everything as it is, and waits for nothing."""
+        return self.forwarding.settled
+
     def why_forwarded(self, ingress: str, egress: str) -> tuple[str, str] | None:
         """As `Forwarding.why`."""
         return self.forwarding.why(ingress, egress)

@@ -37,7 +37,18 @@ class Bed:
         sessions: Any = {
             name: part(view=replace(NIC, name=name, armed=armed)) for name in ("in", "out")
         }
-        self.forwarded = Forwarded(self.in_force, sessions, pairing, self.log, self.taken.append)
+        self.settled, self.now_s = False, 1000.0
+        self.forwarded = Forwarded(
+            self.in_force, sessions, pairing, self.log, self.taken.append,
+            lambda: self.settled, lambda: self.now_s,
+        )  # fmt: skip
+
+    def counted(self, looks: int = 1) -> None:
+        """So many looks, each with a count of its own."""
+        for _ in range(looks):
+            self.found = replace(COUNT, seconds=self.now_s)
+            self.forwarded.look()
+            self.now_s += 2.0
 
     def events(self) -> list[str]:
         return [event.kind for event in self.log.after(0, 100)]
@@ -86,3 +97,28 @@ def test_a_kernel_that_refuses_is_reported_once() -> None:
         bed.forwarded.look()
     assert bed.taken == []
     assert bed.events() == ["refused"]
+
+
+def test_what_is_settled_is_counted_seldom_until_it_is_not() -> None:
+    bed = Bed(RULE)
+    bed.settled = True
+    bed.counted(5)
+    assert (bed.wants, len(bed.taken)) == (set(), 5)
+    bed.counted(8)
+    assert (bed.wants, len(bed.taken)) == (set(), 5)  # for 20 s
+    bed.counted(2)
+    assert (bed.wants, len(bed.taken)) == (set(), 6)  # one more, and it rests again
+    bed.settled = False
+    bed.counted(30)
+    assert bed.wants == {bed.forwarded}
+    assert len(bed.taken) > 20
+
+
+def test_another_policy_ends_the_rest() -> None:
+    bed = Bed(RULE)
+    bed.settled = True
+    bed.counted(6)
+    assert len(bed.taken) == 5
+    bed.in_force.policy = replace(bed.in_force.policy)
+    bed.counted()
+    assert len(bed.taken) == 6

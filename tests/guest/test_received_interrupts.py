@@ -35,6 +35,7 @@ def received(folder: Path, mode: str) -> Iterator[Bed]:
     with a_simlab(queues=len(CPUS), table=64, location="explicit") as lab:
         for index, cpu in enumerate(CPUS):
             lab.nic.set_queue_cpu(index, cpu)
+        lab.nic.probe()  # which switches there are is found by trying one
         with a_bed(lab, folder, "bpf", config) as bed:
             bed.start()
             yield bed

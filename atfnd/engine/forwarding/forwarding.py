@@ -78,6 +78,8 @@ class Forwarding:
     refused: dict[tuple[str, str], str] = field(default_factory=dict)  # by NIC and setting
     said: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # rule, why
     moving: bool = False  # a channel has moved since the last look
+    waits: bool = False  # something is wanted and cannot be done yet
+    settled: bool = False  # the last look wrote nothing, waits for nothing, saw nothing better
 
     def look(self, pairs: Sequence[Pair], memory: Memory, now_ns: int) -> Steps:
         """What was forwarded since the last look. Where no rule places, it remembers nothing."""
@@ -85,7 +87,7 @@ class Forwarding:
         nics = {name: known.view for name, known in memory.nics.items()}
         kept = {(rule.name, rule.placement) for rule in rules}
         self.placing = {key: each for key, each in self.placing.items() if key in kept}
-        self.said, moved, self.moving = {}, self.moving, False
+        self.said, moved, self.moving, self.waits = {}, self.moving, False, False
         decided = forwarding_rules(rules, nics)
         claimed, settings, follows = dict[Channel, int](), list[Action](), list[Action]()
         for rule in rules:
@@ -102,6 +104,9 @@ class Forwarding:
             settings += steps.settings
             follows += steps.follows
             self.said |= dict.fromkeys(own, (rule.name, why))
+        self.settled = not (moved or settings or follows or self.waits) and all(
+            each.better == 0 for each in self.placing.values()
+        )
         return Steps(tuple(settings[:MOVES]), tuple(follows[:MOVES]))
 
     def reported(self, outcome: Outcome, memory: Memory, now_ns: int) -> None:
@@ -216,5 +221,6 @@ class Forwarding:
             else:
                 settings += before or ()
         settings += look.tx_queues(placing.wanted)
+        self.waits |= bool(look.waits)
         why = f"waits: {look.waits[0]}" if look.waits else look.stands()
         return Steps(tuple(settings), tuple(follows)), why
