@@ -318,7 +318,9 @@ class Executor:
             if action.queue is not None and action.new is not None and not outcome.errno:
                 self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
             name, value = action.setting, action.value
-            if name is not None and value is not None and not outcome.errno and of_reception(name):
+            if not (name and of_reception(name)) or action.loan or outcome.errno:
+                continue
+            if value is not None:
                 self._sessions[action.nic].watch.setting_wrote(name, value)
         return (MovesReported(tuple(said)),) if said else ()
 

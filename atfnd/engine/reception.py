@@ -46,7 +46,7 @@ from atfnd.model.reception import (
     of_reception,
 )
 
-__all__ = ["afresh", "due", "of_owners", "of_rules", "written"]
+__all__ = ["afresh", "due", "of_owners", "of_rules", "read", "written"]
 
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
@@ -66,6 +66,17 @@ def afresh(nic: str, originals: Mapping[str, str], memory: Memory) -> None:
     known.wrote.clear()
     known.asked.clear()
     known.found = {name: each for name, each in originals.items() if of_reception(name)}
+
+
+def read(nic: str, memory: Memory) -> None:
+    """The NIC's settings may have been read again. What is not as we wrote it is judged by what it
+    is now: a NAPI thread that was there already, because it was borrowed, has gone since. A timeout
+    of 0 may be borrowed at this moment."""
+    known, settings = memory.nics[nic].reception, memory.nics[nic].view.settings
+    for name, value in [*known.wrote.items()]:
+        now = settings.get(name, value)
+        if now != value and not (now == "0" and name.startswith(TIMEOUT)):
+            del known.wrote[name]
 
 
 def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:

@@ -188,3 +188,17 @@ def test_after_a_restart_an_earlier_mode_is_given_back() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "50000"}))
     reception.afresh("nic", {f"{TIMEOUT}:1": "0", "queue-cpu:1": "0-3"}, known)
     assert asked(known) == {f"{TIMEOUT}:1": "0"}
+
+
+def test_a_thread_that_was_only_borrowed_is_asked_for_again() -> None:
+    softirq = tuple(replace(queue, threaded=False, pid=None) for queue in ARMED.queues)
+    threads = {f"{THREAD}:{queue}": "0" for queue in QUEUES}
+    nic = replace(ARMED, queues=softirq, settings=ZERO | threads)
+    known = memory(nic)
+    wants(known, DEDICATED)
+    asked(known)
+    known.nics["nic"].view = replace(nic, reception=DEDICATED)  # as it is read a moment later
+    reception.read("nic", known)
+    again = asked(known)
+    assert {f"{THREAD}:{queue}" for queue in QUEUES} <= again.keys()
+    assert not [name for name in again if name.startswith(TIMEOUT)]  # they may be borrowed
