@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["bars", "curves", "distributions", "heat", "lines", "panels"]
 
 
+COLOURS = 10  # that matplotlib has before it begins again
+
+
 @contextmanager
 def _pictures(name: str, width: float, count: int) -> Iterator[Sequence[Axes]]:
     """Axes beside each other to draw on, saved as build/bench/NAME.png."""
@@ -135,8 +138,9 @@ def curves(
 ) -> None:
     """Each series' values over the same places; values beyond 1 are on a logarithmic axis."""
     with _picture(name, 8.0) as axes:
-        for label, values in series.items():
-            axes.plot(at, values, marker="o", label=label)
+        for number, (label, values) in enumerate(series.items()):
+            style = "-" if number < COLOURS else "--"
+            axes.plot(at, values, style, marker="o", label=label)
         axes.set_yscale("symlog", linthresh=1)
         axes.set_xlabel(across)
         axes.set_ylabel(unit)
