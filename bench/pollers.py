@@ -3,8 +3,9 @@
 
 Reads tracepoints napi:napi_poll, sched:sched_switch and lock:contention_{begin,end}, and
 /proc/PID/{status,schedstat}; changes nothing. A poll counts from when the thread got the CPU, or
-from the end of the poll before it. schedstat of a real-time thread is no measure on 6.18: a thread
-that is woken seems to run while another one still has the CPU, and its time is taken from that one.
+from the end of the poll before it. A softirq that interrupts it polls on its account. schedstat of
+a real-time thread is no measure on 6.18: a thread that is woken seems to run while another one
+still has the CPU, and its time is taken from that one.
 """
 
 from __future__ import annotations

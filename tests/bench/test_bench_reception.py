@@ -37,7 +37,8 @@ def test_each_mode_serves_and_only_suspension_has_the_server_poll() -> None:
             continue
         assert run.per_s > 0
         assert (run.p50_ns is None) == (kind == "stream")
-        assert (run.by_server > 0) == (mode == "suspended 20 us")
+        # a softirq of another device may interrupt the server, and is then a poll of its
+        assert (run.by_server > 0.01) == (mode == "suspended 20 us")
     assert found["stream", "dedicated 100 us", 1.0].wakes_per_s > 0
 
 
