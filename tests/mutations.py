@@ -2442,7 +2442,8 @@ MUTATIONS = [
     ),
     *_of(
         "move/choose.py", "move_loan",
-        ("        drains = queue in through or queue not in wanted.targets\n", "        drains = True\n"),
+        ("        if queue in through or queue not in wanted.targets:  # it has to drain\n", "        if True:\n"),
+        ("    return loan if _why_stays(wanted, lent(port, loan)) is None else FrozenMap()\n", "    return FrozenMap()\n"),
         ("0 < timeout_ns <= times.hold_max_ns // 4", "0 < timeout_ns"),
     ),
     *_of(

@@ -13,6 +13,7 @@ from atfnd.model.reception import DEFER, TIMEOUT
 
 __all__ = ["queues_of"]
 
+_LENT_MOST_NS = 12_500_000  # of a timeout that is borrowed (move/choose.py)
 _FILE = {DEFER: "napi_defer_hard_irqs", TIMEOUT: "gro_flush_timeout"}
 
 
@@ -142,8 +143,9 @@ def _receptions(nic: NicView) -> Iterator[Finding]:
     late = list[Queue]()
     for queue in nic.queues:
         polls, timeout_ns = (nic.deferral(kind, queue.index) for kind in (DEFER, TIMEOUT))
-        if polls and timeout_ns and not (queue.threaded and not queue.borrowed):
-            late.append(queue)
+        if polls and timeout_ns:
+            has_thread = queue.threaded and not queue.borrowed
+            late += [queue] if timeout_ns > _LENT_MOST_NS and not has_thread else []
         elif polls and timeout_ns == 0:
             alone[DEFER].append(queue)
         elif timeout_ns and polls == 0:
@@ -159,8 +161,8 @@ def _receptions(nic: NicView) -> Iterator[Finding]:
         yield Finding(nic.name, Level.WARNING, what, _off(nic, TIMEOUT))
     if late and nic.method is SteeringMethod.FILTERS:
         what = (
-            f"{_names(late)} deferring interrupts without a NAPI thread: a queue there does not "
-            "follow its thread, because the timer that polls it stays on its CPU"
+            f"{_names(late)} deferring interrupts by more than 12.5 ms without a NAPI thread: a "
+            "queue there does not follow its thread, because the timer that polls it stays on its CPU"
         )
         advice = f"if queues should follow: echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)

@@ -14,7 +14,7 @@ from atfnd.model import Action, ActionKind, Actuator
 from atfnd.move.event import Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.loan import GIVEN_BACK
-from atfnd.move.port import Port, lent, rfs_queue
+from atfnd.move.port import Port, Ring, lent, rfs_queue
 from atfnd.move.timer import Times, in_ms, pipe_ns
 from atfnd.move.verdict import Mechanism, Mode
 
@@ -54,7 +54,7 @@ def choose(
     follows = wanted.action.kind is ActionKind.QUEUE_CPU
     why_gone = _why_gone(wanted, port)
     if follows and why_gone is None and (why_not := _why_stays(wanted, port)):
-        return Choice(None, f"follow: {why_not}")
+        return Choice(None, f"follow: {why_not}", _loan_to_follow(wanted, port, times))
     if wanted.mode is Mode.IMMEDIATE:
         return Choice(Mechanism.NONE, "the mode is immediate")
     if why_gone:
@@ -131,6 +131,22 @@ def _why_stays(wanted: Wanted, port: Port) -> str | None:
     return None
 
 
+def _loan_to_follow(wanted: Wanted, port: Port, times: Times) -> FrozenMap[str, str]:
+    """The timeouts without which a queue that defers its interrupt follows: the last timer polls on
+    the old CPU, and the interrupts after it come on the new one."""
+    loan = FrozenMap[str, str]()
+    for queue in sorted(_targets(wanted)):
+        loan = _with_timeout(loan, port.rings[queue], times)
+    return loan if _why_stays(wanted, lent(port, loan)) is None else FrozenMap()
+
+
+def _with_timeout(loan: FrozenMap[str, str], ring: Ring, times: Times) -> FrozenMap[str, str]:
+    timeout_ns = ring.gro_flush_timeout_ns or 0
+    if ring.timeout is None or not 0 < timeout_ns <= times.hold_max_ns // 4:
+        return loan
+    return loan.put(ring.timeout, str(timeout_ns))
+
+
 def _changes_ring(wanted: Wanted, port: Port) -> bool:
     """A change of a queue's CPU counts: its packets are then delivered elsewhere. So does rewriting
     a rule with the queue it has, where the write passes through RSS."""
@@ -204,10 +220,8 @@ def _loan(wanted: Wanted, port: Port, times: Times) -> FrozenMap[str, str]:
         ring = port.rings[queue]
         if ring.loan is not None and not ring.thread:
             loan = loan.put(ring.loan, GIVEN_BACK)
-        drains = queue in through or queue not in wanted.targets
-        timeout_ns = ring.gro_flush_timeout_ns or 0
-        if ring.timeout is not None and drains and 0 < timeout_ns <= times.hold_max_ns // 4:
-            loan = loan.put(ring.timeout, str(timeout_ns))
+        if queue in through or queue not in wanted.targets:  # it has to drain
+            loan = _with_timeout(loan, ring, times)
     if why_no_hold(wanted, lent(port, loan), times) is not None:
         return FrozenMap()
     return loan

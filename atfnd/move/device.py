@@ -335,7 +335,7 @@ def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Ste
     if choice.mechanism is None:
         why, action = choice.why, wanted.action
         return device, (Ended(subject, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0),)
-    if choice.mechanism is Mechanism.HOLD:
+    if choice.mechanism is Mechanism.HOLD or _follows_by_loan(device, wanted):
         device = device._replace(loan=device.loan.used(now_ns))
     if wanted.live:
         arrival_ns = bucket.spend(device.arrival_ns, device.times, now_ns)
@@ -343,6 +343,14 @@ def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Ste
     timer_ns = device.timer_ns(wanted.origins)
     moved = start(wanted, choice, device.port, device.times, timer_ns, now_ns)
     return _put(device, subject, moved, now_ns)
+
+
+def _follows_by_loan(device: NicMoves, wanted: Wanted) -> bool:
+    """A queue that defers its interrupt without the loan."""
+    queue = wanted.action.queue
+    if queue is None or queue >= len(device.port.rings):
+        return False
+    return device.port.rings[queue].timeout in device.loan.settings
 
 
 def _must_wait(device: NicMoves, wanted: Wanted, choice: Choice) -> bool:

@@ -157,6 +157,36 @@ def test_queues_that_can_borrow_no_thread_get_no_rfs() -> None:
         assert said not in about(softirq, each).what
 
 
+def received(polls: str, timeout_ns: str, **changes: object) -> NicView:
+    """With these values of the whole interface."""
+    settings = {"defer-hard-irqs": polls, "gro-flush-timeout": timeout_ns}
+    return replace(HARDWARE, settings=settings, **changes)  # type: ignore[arg-type]
+
+
+def test_what_defers_interrupts_and_has_no_effect() -> None:
+    alone = about("gro_flush_timeout is 0", received("10", "0"))
+    assert (alone.level, "napi_defer_hard_irqs" in (alone.advice or "")) == (Level.NOTE, True)
+    holding = about("holding packets in GRO", received("0", "50000"))
+    assert holding.level is Level.WARNING
+    assert "echo 0 > /sys/class/net/eth0/gro_flush_timeout" in (holding.advice or "")
+    for both in (received("10", "50000"), received("0", "0")):
+        assert not [each for each in found(both) if "defer" in each.what or "GRO" in each.what]
+
+
+def test_a_long_deferral_without_a_thread_keeps_a_queue_where_it_is() -> None:
+    late = about("deferring interrupts by more than 12.5 ms", received("10", "20000000"))
+    assert late.level is Level.NOTE
+    threads = tuple(replace(q, threaded=True, pid=900 + q.index) for q in HARDWARE.queues)
+    with_threads = received("10", "20000000", queues=threads)
+    assert not [each for each in found(with_threads) if "deferring" in each.what]
+
+
+def test_a_mode_that_cannot_be_had_is_a_warning() -> None:
+    nic = replace(HARDWARE, not_received={2: "busy: its NAPI cannot have a thread"})
+    finding = about("queue 2 is not received as the policy asks", nic)
+    assert finding.level is Level.WARNING
+
+
 def test_another_node_is_worth_a_note() -> None:
     finding = about("NUMA node 0, queues 4-7 are on another", HARDWARE)
     assert finding.level is Level.NOTE

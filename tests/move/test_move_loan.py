@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from atfnd.model import Outcome
+from atfnd.model import Action, ActionKind, Outcome
 from atfnd.move.choose import choose
 from atfnd.move.command import Command, Ended, Hold, Watch, Write
 from atfnd.move.device import NicMoves, due_ns
@@ -324,3 +324,27 @@ def test_a_timeout_that_was_not_lent_prevents_the_move() -> None:
     done(nic, "0", errno.ESTALE, "gro-flush-timeout:0")
     assert nic.verdicts() == [Verdict.DEFERRED]
     assert nic.device.port.rings[0].gro_flush_timeout_ns == LATE_NS
+
+
+def follows(queue: int = 0) -> Wanted:
+    action = Action(ActionKind.QUEUE_CPU, "eth0", None, None, 0, 3, "", "", queue)
+    return Wanted(action, Mode.STRICT, frozenset({queue}))
+
+
+def test_a_queue_that_defers_its_interrupt_follows_without_its_timeout() -> None:
+    nic = keeping()
+    rings = (ring._replace(thread=False) for ring in nic.device.port.rings)
+    nic.device = NicMoves(nic.device.port._replace(rings=tuple(rings)), TIMES)
+    wanted = follows()
+    assert switched(nic(wanted)) == [("gro-flush-timeout:0", "0")]
+    written = done(nic, "0", name="gro-flush-timeout:0")
+    assert [each.action for each in written if isinstance(each, Write)] == [wanted.action]
+    assert nic.device.loan.used_ns == nic.now_ns
+
+
+def test_it_stays_where_its_timeout_cannot_be_borrowed() -> None:
+    nic = keeping()
+    rings = (ring._replace(thread=False, timeout=None) for ring in nic.device.port.rings)
+    nic.device = NicMoves(nic.device.port._replace(rings=tuple(rings)), TIMES)
+    assert switched(nic(follows())) == []
+    assert nic.verdicts() == [Verdict.DEFERRED]

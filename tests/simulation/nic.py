@@ -30,6 +30,7 @@ from atfnd.model import (
     QueueStats,
     Rss,
 )
+from atfnd.model.reception import DEFER, OF_NAPI, TIMEOUT
 from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry
 from atfnd.move.port import NO_THREAD, Port, Stage
 from atfnd.move.port import Ring as RingFacts
@@ -46,6 +47,7 @@ __all__ = ["WorldInterface", "WorldNic"]
 
 DEFAULT = "default"
 ENTRIES = 32  # of the indirection table
+_OF_A_LINK = "queue-cpu", *OF_NAPI  # not there while it is down
 THREADED = "threaded"  # of the device
 SETTING_NS = 5_000
 IRQ_OF = 1000  # interrupt numbers from here on
@@ -113,6 +115,7 @@ class WorldNic:
         for index in range(queues):
             self.values |= {f"queue-cpu:{index}": str(index % cpus), f"rps-cpus:{index}": ""}
             self.values |= {f"rps-flow-cnt:{index}": "0", f"xps-cpus:{index}": ""}
+            self.values |= {f"{kind}:{index}": "0" for kind in OF_NAPI}
         if self.driver.atr_flag is not None:
             self.values[f"priv:{self.driver.atr_flag}"] = "on"
         self.lends = lends and not threaded
@@ -210,12 +213,12 @@ class WorldNic:
 
     def settings(self) -> Mapping[str, str]:
         self._read()
-        gone = () if self.table.up else ("queue-cpu",)
+        gone = () if self.table.up else _OF_A_LINK
         return {k: v for k, v in self.values.items() if k.partition(":")[0] not in gone}
 
     def setting(self, name: str) -> str | None:
         self._asked()
-        if name.startswith("queue-cpu") and name in self.values and not self.table.up:
+        if name.startswith(_OF_A_LINK) and name in self.values and not self.table.up:
             raise refused(errno.ENETDOWN)
         return self.settings().get(name)
 
@@ -225,7 +228,7 @@ class WorldNic:
         self._asked()
         if name not in self.values:
             raise KeyError(name)
-        if name.startswith("queue-cpu") and not self.table.up:
+        if name.startswith(_OF_A_LINK) and not self.table.up:
             raise refused(errno.ENETDOWN)
         if self.refusals:
             code = self.refusals.popleft()
@@ -265,16 +268,22 @@ class WorldNic:
         lends = borrow and self.lends and THREADED not in manual
         rings = tuple(
             RingFacts(
-                self._ring_size, 0, 0 if known else None, False if known else None, 1e6,
+                self._ring_size, 0, self._late(TIMEOUT, ring) if known else None,
+                False if known else None, 1e6,
                 ring.threaded, 0 if self.threaded else 10_000,
                 None if ring.threaded and ring.cpu is not None else NO_THREAD,
                 ring.cpu, THREADED if lends and ring.cpu is not None else None,
+                None if f"{TIMEOUT}:{ring.index}" in manual else f"{TIMEOUT}:{ring.index}",
+                defers=self._late(DEFER, ring) > 0 < self._late(TIMEOUT, ring) if known else None,
             )
             for ring in self.rings
         )  # fmt: skip
         spread = any(v for k, v in self.values.items() if k.startswith("rps-cpus") and v)
         stages = frozenset({Stage.RPS} if spread else ()) if known else None
         return Port(caps.actuator, caps.asynchronous, stages, rings, write_ns, 2, 5_000_000)
+
+    def _late(self, kind: str, ring: Ring) -> int:
+        return int(self.values[f"{kind}:{ring.index}"])
 
     # ---- packets
 
@@ -423,6 +432,8 @@ class WorldNic:
             ring.napi_id, ring.pid = self._napi_ids, 100_000 + self._napi_ids
             if self.threaded and self._napi_ids > self.ifindex * 10_000 + len(self.rings):
                 self._kernel_sets(f"queue-cpu:{ring.index}", format_cpulist(range(self.cpus)))
+            for kind in OF_NAPI:
+                self._kernel_sets(f"{kind}:{ring.index}", "0")
             self._confine(ring)
 
     def _kernel_sets(self, name: str, value: str) -> None:

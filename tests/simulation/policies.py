@@ -38,6 +38,9 @@ def policy(number: int) -> str:
     carefully flows move, what owns queues, and how long filters stay."""
     order, stop = ORDERS[number % 4], "restore" if number % 5 == 0 else "keep"
     budget = "\n    filters: { max: 4 }" if number % 6 == 1 else ""
+    late = "reception: { deferred: { timeout: 50us, polls: 10 } }"
+    budget += f"\n    {late}" if number % 11 == 4 else ""
+    received = f"\n    {late}" if number % 11 == 8 else ""
     left = "  - { name: left, match: { ports: [8080] }, placement: leave }\n" * (number % 4 == 3)
     owner = "process" if number % 7 == 3 else "thread"
     full_core = "leave" if number % 3 == 0 else "stay"
@@ -55,7 +58,7 @@ flows:
     t_delete: {2 + number % 4}s
     order: {order}
     owner: {owner}
-    full_core: {full_core}
+    full_core: {full_core}{received}
 """
 
 

@@ -42,7 +42,7 @@ from tests.simulation.world import Killed, World
 __all__ = ["Answer", "Service"]
 
 PACE = Pace(0.2, 1.0, 2.0)
-TIMERS_MOST = 20  # one for each chore, and one for each NIC whose moves wait
+TIMERS_MOST = 24  # one for each chore, and one for each NIC whose moves wait
 PROBED = bytes((192, 0, 2, 2)), bytes.fromhex("20010db8") + bytes(11) + b"\2"  # nobody's
 PATIENCE_NS = 60_000_000_000  # an order takes less
 
