@@ -162,7 +162,7 @@ def _receptions(nic: NicView) -> Iterator[Finding]:
     if late and nic.method is SteeringMethod.FILTERS:
         what = (
             f"{_names(late)} deferring interrupts by more than 12.5 ms without a NAPI thread: a "
-            "queue there does not follow its thread, because the timer that polls it stays on its CPU"
+            "queue there does not follow its thread, because the timer that polls it stays there"
         )
         advice = f"if queues should follow: echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
         yield Finding(nic.name, Level.NOTE, what, advice)
