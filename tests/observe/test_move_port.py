@@ -108,7 +108,10 @@ def test_all_is_known_of_the_lab(lab: Lab, tmp_path: Path) -> None:
         watch.inspect()
         port = read_port(watch.facts, lab.nic.interface, 7, sysctls(tmp_path, "0\n", "0\n"))
     ring = Ring(256, rx_usecs=0, gro_flush_timeout_ns=0, busy_poll=False, thread=True)
-    rings = tuple(ring._replace(cpu=queue.cpu) for queue in watch.facts.queues)
+    rings = tuple(
+        ring._replace(cpu=queue.cpu, timeout=f"gro-flush-timeout:{queue.index}")
+        for queue in watch.facts.queues
+    )
     assert len(rings) == 4
     assert port == Port(Actuator.IN_PLACE, False, frozenset(), rings, write_ns=7, holds_max=2)
 
