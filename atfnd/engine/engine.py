@@ -240,7 +240,6 @@ class Engine:
         """A NIC may say only when it is armed how many filters it has room for."""
         if (known := self.memory.nics.get(event.facts.name)) is not None:
             before, known.view = known.view, known.view.read(event.facts)
-            reception.read(event.facts.name, self.memory)
             if known.view.caps.filter_slots != before.caps.filter_slots:
                 self._know_policy(known.view.name)
 

@@ -22,6 +22,7 @@ on who polls it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.engine.table.memory import Memory
@@ -46,7 +47,7 @@ from atfnd.model.reception import (
     of_reception,
 )
 
-__all__ = ["afresh", "due", "of_owners", "of_rules", "read", "written"]
+__all__ = ["afresh", "due", "of_owners", "of_rules", "written"]
 
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
@@ -63,20 +64,8 @@ def afresh(nic: str, originals: Mapping[str, str], memory: Memory) -> None:
     """The NIC's settings were read again; `originals` are those that we wrote, with their values
     before that."""
     known = memory.nics[nic].reception
-    known.wrote.clear()
     known.asked.clear()
     known.found = {name: each for name, each in originals.items() if of_reception(name)}
-
-
-def read(nic: str, memory: Memory) -> None:
-    """The NIC's settings may have been read again. What is not as we wrote it is judged by what it
-    is now: a NAPI thread that was there already, because it was borrowed, has gone since. A timeout
-    of 0 may be borrowed at this moment."""
-    known, settings = memory.nics[nic].reception, memory.nics[nic].view.settings
-    for name, value in [*known.wrote.items()]:
-        now = settings.get(name, value)
-        if now != value and not (now == "0" and name.startswith(TIMEOUT)):
-            del known.wrote[name]
 
 
 def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -89,7 +78,7 @@ def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     plan = []
     for wish in _wishes(nic, memory):
-        name, value = wish.setting, known.wrote.get(wish.setting, nic.settings.get(wish.setting))
+        name, value = wish.setting, nic.settings.get(wish.setting)
         if value in (None, wish.value) or name in nic.manual or name in known.asked:
             continue
         if now_ns < known.again_ns.get(name, 0):
@@ -115,7 +104,8 @@ def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
         return
     known.refusals.pop(name, None)
     known.refused.pop(name, None)
-    known.wrote[name] = action.value or "0"
+    nic = memory.nics[action.nic]
+    nic.view = replace(nic.view, settings={**nic.view.settings, name: action.value or "0"})
 
 
 def of_rules(nic: NicView, memory: Memory) -> dict[int, tuple[Reception, str]]:
@@ -179,13 +169,14 @@ def _of_one(
 ) -> Iterator[_Wish]:
     """`queue` stands for all if `suffix` is empty."""
     known, values = memory.nics[nic.name].reception, dict[str, str]()
+    served = [queue.index] if suffix else [each.index for each in nic.queues]
     if reception.mode is not ReceptionMode.LEAVE:
         why_not = _lacking(nic, queue, suffix, reception, memory)
         if why_not is None:
             thread = {} if reception.polling is None else {THREAD: reception.polling}
             values = {**thread, **reception.values}
         else:
-            known.why_not[queue.index] = f"{reception.mode.value}: {why_not}"
+            known.why_not |= dict.fromkeys(served, f"{reception.mode.value}: {why_not}")
     whose = f"policy {rule}" if rule else f"the policy of {nic.name}"
     for kind in (*values, *(each for each in _KINDS if each not in values)):
         name = kind + suffix
@@ -196,7 +187,7 @@ def _of_one(
             yield _Wish(name, known.found[name], f"{whose} asks for it no more", rule)
     for kind in values:
         if (refusal := known.refused.get(kind + suffix)) is not None:
-            known.why_not[queue.index] = f"{reception.mode.value}: {refusal}"
+            known.why_not |= dict.fromkeys(served, f"{reception.mode.value}: {refusal}")
 
 
 def _lacking(
@@ -210,6 +201,8 @@ def _lacking(
     has_thread = queue.threaded and reception.mode is not ReceptionMode.BUSY
     if reception.polling and THREAD + suffix not in nic.settings and not has_thread:
         return "its NAPI cannot have a thread"
+    if reception.mode is ReceptionMode.BUSY and not suffix:
+        return "this kernel cannot have one NAPI polled without end (6.19)"
     if reception.mode is ReceptionMode.BUSY and not _spare_cpu(nic, queue, memory):
         return "it would take the last CPU that is not isolated"
     return None

@@ -193,7 +193,6 @@ class RfsQueues:
 class QueueReceptions:
     """What takes packets out of the rings of one NIC's queues (`engine.reception`)."""
 
-    wrote: dict[str, str] = field(default_factory=dict)  # by setting, since they were read
     found: dict[str, str] = field(default_factory=dict)  # by setting, before our first write
     asked: set[str] = field(default_factory=set)  # settings that are being written
     refusals: dict[str, int] = field(default_factory=dict)  # in a row

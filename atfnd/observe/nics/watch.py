@@ -193,8 +193,9 @@ class NicWatch:
         self.facts = replace(self.facts, settings=self.nic.settings())
 
     def setting_wrote(self, name: str, value: str) -> None:
-        """Note a setting that was written: the kernel prints it as it was written."""
-        self.facts = replace(self.facts, settings={**self.facts.settings, name: value})
+        """Note a setting that was written, which is no news: the kernel prints it as it was
+        written."""
+        self._facts = replace(self._facts, settings={**self._facts.settings, name: value})
 
     def read_rss(self) -> None:
         """Read key and table again."""
