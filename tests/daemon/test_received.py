@@ -116,7 +116,7 @@ def test_a_rule_has_its_mode_on_the_queue_of_its_owner_only(lab: Lab, tmp_path: 
     config = policy(order=f"strict\n    {DEFERRED}")
     with a_bed(lab, tmp_path, "bpf", config) as bed:
         bed.start()
-        app = bed.apps.tcp()
+        app = bed.apps.udp_connected()
         queue = bed.steered(app)["target_queue"]
         until(lambda: of_queues(lab)[queue] == ON, f"queue {queue} of its owner is deferred")
         others = [each for index, each in enumerate(of_queues(lab)) if index != queue]
