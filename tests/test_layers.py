@@ -243,7 +243,7 @@ QUESTIONS = {
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
     "next_due_ns", "outlived", "planned", "ports_to_judge", "ports_to_match", "pressing", "report",
     "shared_ports", "slots", "standing", "steered", "steering", "threads", "translated", "tried",
-    "values", "why_forwarded", "why_no_port",
+    "values", "forwarding_settled", "why_forwarded", "why_no_port",
 }  # fmt: skip
 READERS = {
     "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of",

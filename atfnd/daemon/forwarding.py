@@ -14,6 +14,7 @@ from collections.abc import Callable
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.pairing import Pairing
 from atfnd.daemon.session import Sessions
+from atfnd.engine.engine import Engine
 from atfnd.engine.event import PairsCounted
 from atfnd.model import PairPlacement, Pairs, Policy
 from atfnd.policy.match.match import forwarding_rules
@@ -25,21 +26,20 @@ _STEADY, _RESTS_S = 5, 20.0
 
 
 class Forwarded:
-    """`take` gives what was counted to the engine; `settled` says whether that left everything as
-    it is. `clock` counts seconds."""
+    """`take` gives what was counted to the engine; `clock` counts seconds."""
 
     def __init__(
         self,
+        engine: Engine,
         in_force: InForce,
         sessions: Sessions,
         pairing: Pairing,
         log: EventLog,
         take: Callable[[PairsCounted], object],
-        settled: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._in_force, self._sessions, self._pairing = in_force, sessions, pairing
-        self._log, self._take, self._settled, self._clock = log, take, settled, clock
+        self._engine, self._log, self._take, self._clock = engine, log, take, clock
         self._policy: Policy | None = None
         self._steady, self._rests_until_s = 0, 0.0
         self._last: Pairs | None = None
@@ -63,7 +63,7 @@ class Forwarded:
         self._last = found
         if found.why_not is None:
             self._take(PairsCounted(found))
-            self._steady = self._steady + 1 if self._settled() else 0
+            self._steady = self._steady + 1 if self._engine.forwarding_settled() else 0
             if self._steady >= _STEADY:
                 self._pairing.release(self)
                 self._rests_until_s = self._clock() + _RESTS_S

@@ -157,9 +157,7 @@ class Supervisor:
         self._surveying = Surveying(observer, sessions, cpus, reporter.plan, births.shared_ports)
         self._pairing = Pairing(sessions, cpus, engine)
         reporter.forwarded = self._pairing.totals
-        self._forwarded = Forwarded(
-            in_force, sessions, self._pairing, log, executor.take, engine.forwarding_settled
-        )
+        self._forwarded = Forwarded(engine, in_force, sessions, self._pairing, log, executor.take)
         self._translating = Translating(engine, executor, sessions, in_force, log, self._shortage)
         self.source = Served(
             reporter,

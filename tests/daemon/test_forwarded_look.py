@@ -38,9 +38,10 @@ class Bed:
             name: part(view=replace(NIC, name=name, armed=armed)) for name in ("in", "out")
         }
         self.settled, self.now_s = False, 1000.0
+        engine = part(forwarding_settled=lambda: self.settled)
         self.forwarded = Forwarded(
-            self.in_force, sessions, pairing, self.log, self.taken.append,
-            lambda: self.settled, lambda: self.now_s,
+            engine, self.in_force, sessions, pairing, self.log, self.taken.append,
+            lambda: self.now_s,
         )  # fmt: skip
 
     def counted(self, looks: int = 1) -> None:
