@@ -55,8 +55,10 @@ def threads_by_queue(named: dict[str, str]) -> dict[str, str]:
     """These settings of a NIC, as a probe names them that found a kernel (6.17) which can give one
     queue a thread."""
     queues = [name.removeprefix(CPU) for name in named if name.startswith(CPU)]
-    others = {name: value for name, value in named.items() if name != "threaded"}
-    return others | {f"threaded:{queue}": named["threaded"] for queue in queues}
+    switches = {name: named[name] for name in ("threaded", "napi-thread")}
+    others = {name: value for name, value in named.items() if name not in switches}
+    of_each = {f"{name}:{queue}": switches[name] for name in switches for queue in queues}
+    return others | of_each
 
 
 def set_settings(values: dict[str, str]) -> None:
