@@ -132,18 +132,17 @@ def test_a_queue_follows_its_owner_and_nothing_is_late(lab: Lab, tmp_path: Path)
 
 def test_a_guest_is_moved_by_hold_and_no_proven_move_is_late(tmp_path: Path) -> None:
     with a_lab(queues=2) as lab, strict(lab, tmp_path) as bed, ExitStack() as flows:
-        owner = flows.enter_context(numbered(bed, lab))
-        owner.on(CPUS[1])
-        until(owner.arrives, "its thread owns the queue on its CPU")
+        owners = [flows.enter_context(numbered(bed, lab, by_rss=cpu)) for cpu in CPUS[:2]]
+        for owner in owners:
+            owner.start("its thread owns the queue on its CPU")
         guest = flows.enter_context(numbered(bed, lab))
-        guest.on(CPUS[1])
-        until(guest.arrives, "it is placed beside the owner")
+        guest.start("it is placed beside an owner")
         flows.enter_context(stalled(CPUS[0], BUSY_MS, PERIOD_MS))
         for move in range(MOVES):
             guest.migrates()
             until(guest.arrives, f"it is moved, {move}", LONG_S)
-        tallies = [each.running.finish() for each in (guest, owner)]
-        assert reported(bed, "hold", "proven") > 0
+        tallies = [each.running.finish() for each in (guest, *owners)]
+        assert reported(bed, "hold", "proven") > 0, bed.daemon.status()["moves"]
         only_broken_holds_are_late(bed, sum(len(tally.late_ns) for tally in tallies))
 
 
