@@ -593,14 +593,14 @@ MUTATIONS = [
         ("if ended_ns >= began_ns and on_cpu == cpu:", "if ended_ns >= began_ns:"),
     ),
     *_of(
-        "program/thread_loan.py", "thread_loan",
+        "program/lending.py", "lending",
         ("        if now == BORROWED:\n", "        if False:\n"),
         ("        undo_journal.leave_alone(nic.name, name)\n        return", "        return"),
         ("held.wrote is not None and now == held.original", "False"),
         ("if of(name, held) and only in (None, name)", "if only in (None, name)"),
     ),
     *_of(
-        "program/setting.py", "thread_loan",
+        "program/setting.py", "lending",
         ("    return 0 if kind in OF_NAPI else 1 if", "    return 2 if kind in OF_NAPI else 2 if"),
     ),
     *_of(
@@ -2452,7 +2452,7 @@ MUTATIONS = [
         ("gro_flush_timeout_ns=int(value), defers=None, timeout=name)", "defers=None, timeout=name)"),
     ),
     *_of(
-        "program/thread_loan.py", "thread_loan",
+        "program/lending.py", "lending",
         ("        if now == action.value and borrows(action):\n", "        if False:\n"),
         ("held.original == action.value:\n        undo_journal.forget", "False:\n        undo_journal.forget"),
         ("(kind == TIMEOUT and held.wrote == \"0\" != held.original)", "False"),

@@ -64,7 +64,7 @@ from atfnd.model import (
 )
 from atfnd.model.reception import of_reception
 from atfnd.observe import Observer
-from atfnd.program import balance, setting, thread_loan
+from atfnd.program import balance, lending, setting
 from atfnd.program.actuator import apply
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
@@ -255,7 +255,7 @@ class Executor:
     def end_loans(self, session: NicSession, permit: UndoPermit) -> None:
         """Give back NAPI threads that an earlier run had borrowed when it died."""
         permit.check(session.name)
-        if not (undone := thread_loan.end(session.watch.nic, self._undo_journal)):
+        if not (undone := lending.end(session.watch.nic, self._undo_journal)):
             return
         for name, code, left in undone:
             kind, what = "refused" if code else "undo", f"{name} {left}"

@@ -27,7 +27,7 @@ from atfnd.move.timer import Times
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.match.match import may_borrow
-from atfnd.program import thread_loan
+from atfnd.program import lending
 from atfnd.program.actuator import NicActuator
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -152,13 +152,13 @@ class Moving:
         with ExitStack() as ending:  # each step runs, whatever the others do
             ending.callback(self._actuator.close)
             ending.callback(self._rest)
-            ending.callback(thread_loan.end, self._watch.nic, self._undo_journal)
+            ending.callback(lending.end, self._watch.nic, self._undo_journal)
             ending.callback(self._give_back)
             ending.callback(self._mover.release_all)
 
     def _give_back(self) -> None:
         for action in self._mover.device.loan.give_back().asked:
-            thread_loan.apply(self._watch.nic, self._undo_journal, action)
+            lending.apply(self._watch.nic, self._undo_journal, action)
 
     def _facts(self, fresh_s: float) -> list[Event]:
         """What moves depend on, unless it was read less than `fresh_s` ago."""
@@ -189,7 +189,7 @@ class Moving:
     def _write(self, action: Action) -> Outcome:
         late = self._last_look(action)
         outcome = self._actuator.write(action) if late is None else late
-        if thread_loan.lends(action) or of_reception(action.setting or ""):
+        if lending.lends(action) or of_reception(action.setting or ""):
             self._watch.threads_changed()
         if of_reception(action.setting or "") and not action.loan:
             self._read_s = -inf

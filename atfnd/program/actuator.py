@@ -25,7 +25,7 @@ from atfnd.move.port import rfs_queue
 from atfnd.nic import Nic
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Proof, Transit
-from atfnd.program import filter, queue_cpu, rfs, setting, thread_loan
+from atfnd.program import filter, lending, queue_cpu, rfs, setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.quiesce import QueueHold
@@ -52,8 +52,8 @@ def apply(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal, action: A
             return filter.apply(nic, journal, action)
         case ActionKind.QUEUE_CPU:
             return queue_cpu.apply(nic, undo_journal, action)
-        case ActionKind.SETTING if thread_loan.lends(action):
-            return thread_loan.apply(nic, undo_journal, action)
+        case ActionKind.SETTING if lending.lends(action):
+            return lending.apply(nic, undo_journal, action)
         case ActionKind.SETTING:
             return setting.apply(nic, undo_journal, action)
 

@@ -56,7 +56,7 @@ from atfnd.move.choose import choose
 from atfnd.move.event import Wanted
 from atfnd.move.transition import Phase
 from atfnd.nic import Nic
-from atfnd.program import balance, filter, setting, thread_loan, undo
+from atfnd.program import balance, filter, lending, setting, undo
 from atfnd.program.journals import record_file
 from atfnd.program.journals.filter_journal import FilterJournal, NicClaims
 from atfnd.program.journals.record_file import Unrecorded
@@ -299,7 +299,7 @@ WHOLE: dict[str, Fault] = {
         _object, NicClaims, "release", lambda self, match: self._journal.release(self._nic, match)
     ),
     "threads that an earlier run borrowed stay": partial(_object, Executor, "end_loans", _nothing),
-    "borrowed threads are not given back": partial(_object, thread_loan, "end", _not_at_all),
+    "borrowed threads are not given back": partial(_object, lending, "end", _not_at_all),
     "no action is outlived by its reason": partial(
         _object, Engine, "outlived", lambda self, action, now_ns: None
     ),

@@ -13,7 +13,7 @@ import pytest
 
 from atfnd.model import Action
 from atfnd.move.loan import BORROWED, GIVEN_BACK
-from atfnd.program import setting, thread_loan
+from atfnd.program import lending, setting
 from atfnd.program.journals.undo_journal import UndoJournal
 
 __all__: list[str] = []
@@ -58,10 +58,10 @@ def switch(value: str) -> Action:
 def test_it_is_in_the_journal_as_long_as_it_is_borrowed(
     nic: Switches, journal: UndoJournal
 ) -> None:
-    assert thread_loan.apply(nic, journal, switch(BORROWED)).errno == 0
+    assert lending.apply(nic, journal, switch(BORROWED)).errno == 0
     assert nic.values["threaded"] == "1"
     assert journal.held("eth0")["threaded"].original == "0"
-    assert thread_loan.apply(nic, journal, switch(GIVEN_BACK)).errno == 0
+    assert lending.apply(nic, journal, switch(GIVEN_BACK)).errno == 0
     assert nic.values["threaded"] == "0"
     assert journal.held("eth0") == {}
 
@@ -70,18 +70,18 @@ def test_an_operators_threads_are_neither_borrowed_nor_switched_off(
     nic: Switches, journal: UndoJournal
 ) -> None:
     nic.values["threaded"] = "1"
-    assert thread_loan.apply(nic, journal, switch(BORROWED)).errno == errno.ESTALE
-    assert thread_loan.apply(nic, journal, switch(GIVEN_BACK)).errno == 0
-    assert thread_loan.end(nic, journal) == []
+    assert lending.apply(nic, journal, switch(BORROWED)).errno == errno.ESTALE
+    assert lending.apply(nic, journal, switch(GIVEN_BACK)).errno == 0
+    assert lending.end(nic, journal) == []
     assert nic.written == []
 
 
 def test_what_another_program_switched_off_is_left_alone(
     nic: Switches, journal: UndoJournal
 ) -> None:
-    thread_loan.apply(nic, journal, switch(BORROWED))
+    lending.apply(nic, journal, switch(BORROWED))
     nic.values["threaded"] = "0"
-    done = thread_loan.apply(nic, journal, switch(GIVEN_BACK))
+    done = lending.apply(nic, journal, switch(GIVEN_BACK))
     assert (done.errno, done.left) == (errno.ESTALE, "another program switched threaded off")
     assert journal.held("eth0") == {}
     assert journal.manual("eth0") == {"threaded"}
@@ -89,14 +89,14 @@ def test_what_another_program_switched_off_is_left_alone(
 
 def test_a_refusal_leaves_no_trace(nic: Switches, journal: UndoJournal) -> None:
     nic.refusal = errno.EBUSY
-    assert thread_loan.apply(nic, journal, switch(BORROWED)).errno == errno.EBUSY
+    assert lending.apply(nic, journal, switch(BORROWED)).errno == errno.EBUSY
     assert journal.held("eth0") == {}
 
 
 def test_what_the_kernel_keeps_stays_in_the_journal(nic: Switches, journal: UndoJournal) -> None:
-    thread_loan.apply(nic, journal, switch(BORROWED))
+    lending.apply(nic, journal, switch(BORROWED))
     nic.refusal = errno.EBUSY
-    assert thread_loan.apply(nic, journal, switch(GIVEN_BACK)).errno == errno.EBUSY
+    assert lending.apply(nic, journal, switch(GIVEN_BACK)).errno == errno.EBUSY
     assert journal.held("eth0")["threaded"].wrote == "1"
 
 
@@ -105,10 +105,10 @@ def test_the_next_run_gives_back_what_the_last_one_had_borrowed(
 ) -> None:
     first = UndoJournal(tmp_path / "originals.journal")
     setting.written(nic, first, "queue-cpu:0", "3", lambda: nic.write_setting("queue-cpu:0", "3"))
-    thread_loan.apply(nic, first, switch(BORROWED))
+    lending.apply(nic, first, switch(BORROWED))
     first.close()
     second = UndoJournal(tmp_path / "originals.journal")
-    assert [each.errno for each in thread_loan.end(nic, second)] == [0]
+    assert [each.errno for each in lending.end(nic, second)] == [0]
     assert nic.values == {"threaded": "0", "queue-cpu:0": "3"}
     assert second.held("eth0").keys() == {"queue-cpu:0"}
     second.close()
@@ -116,7 +116,7 @@ def test_the_next_run_gives_back_what_the_last_one_had_borrowed(
 
 def test_a_restore_first_gives_back_threads(nic: Switches, journal: UndoJournal) -> None:
     """`queue-cpu` is an interrupt's again before it is put back."""
-    thread_loan.apply(nic, journal, switch(BORROWED))
+    lending.apply(nic, journal, switch(BORROWED))
     setting.written(nic, journal, "queue-cpu:0", "3", lambda: nic.write_setting("queue-cpu:0", "3"))
     nic.written.clear()
     setting.undo(nic, journal)
@@ -134,9 +134,9 @@ def test_a_timeout_of_an_administrator_is_back_and_forgotten(
     nic: Switches, journal: UndoJournal
 ) -> None:
     nic.values[TIMEOUT] = "20000"
-    assert thread_loan.apply(nic, journal, late("0")).errno == 0
+    assert lending.apply(nic, journal, late("0")).errno == 0
     assert journal.held("eth0")[TIMEOUT].original == "20000"
-    assert thread_loan.apply(nic, journal, late("20000")).errno == 0
+    assert lending.apply(nic, journal, late("20000")).errno == 0
     assert nic.written == [(TIMEOUT, "0"), (TIMEOUT, "20000")]
     assert journal.held("eth0") == {}
 
@@ -144,9 +144,9 @@ def test_a_timeout_of_an_administrator_is_back_and_forgotten(
 def test_a_timeout_of_a_policy_stays_in_the_journal(nic: Switches, journal: UndoJournal) -> None:
     nic.values[TIMEOUT] = "0"
     setting.apply(nic, journal, Action.of_setting("eth0", TIMEOUT, "50000"))
-    thread_loan.apply(nic, journal, late("0"))
-    assert thread_loan.end(nic, journal) == []  # after a crash the policy sets it again
-    thread_loan.apply(nic, journal, late("50000"))
+    lending.apply(nic, journal, late("0"))
+    assert lending.end(nic, journal) == []  # after a crash the policy sets it again
+    lending.apply(nic, journal, late("50000"))
     assert (journal.held("eth0")[TIMEOUT].original, nic.values[TIMEOUT]) == ("0", "50000")
 
 
@@ -154,8 +154,8 @@ def test_a_crash_gives_back_the_timeout_of_an_administrator(
     nic: Switches, journal: UndoJournal
 ) -> None:
     nic.values[TIMEOUT] = "20000"
-    thread_loan.apply(nic, journal, late("0"))
-    assert [each.errno for each in thread_loan.end(nic, journal)] == [0]
+    lending.apply(nic, journal, late("0"))
+    assert [each.errno for each in lending.end(nic, journal)] == [0]
     assert nic.values[TIMEOUT] == "20000"
 
 
@@ -163,5 +163,5 @@ def test_a_timeout_that_is_gone_already_is_not_borrowed(
     nic: Switches, journal: UndoJournal
 ) -> None:
     nic.values[TIMEOUT] = "0"
-    assert thread_loan.apply(nic, journal, late("0")).errno == errno.ESTALE
+    assert lending.apply(nic, journal, late("0")).errno == errno.ESTALE
     assert nic.written == []
