@@ -186,4 +186,4 @@ def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
 
     until(lambda: next_ones(20).remote_segments == 0, f"{app.key} is delivered on {app.cpu}", 30)
     count = next_ones(segments)
-    assert (count.remote_segments, count.app_cpu) == (0, app.cpu)
+    assert (count.remote_segments, count.app_cpu) == (0, app.cpu), f"{app.key}: {count}"

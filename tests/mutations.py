@@ -2480,4 +2480,11 @@ MUTATIONS = [
         ("found is None or found is self._last", "found is None"),
         (" and not armed.isdisjoint(pair)", ""),
     ),
+    *_of(
+        "engine/ownership/owner.py", "owner_guards",
+        (" or self.lent.stuck(queue, self.terms, self.now_ns):", ":"),
+        (" and not self.lent.stuck(queue, self.terms, self.now_ns)", ""),
+        ("times >= terms.stuck_after", "times > terms.stuck_after"),
+        (" and now_ns < until_ns", ""),
+    ),
 ]  # fmt: skip

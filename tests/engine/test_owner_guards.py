@@ -100,6 +100,20 @@ def test_a_queue_whose_move_was_put_off_is_moved_later_each_time() -> None:
     assert look({0: 7}, owner(7, 3), queues={0: 0}, lent=lent) == ({0: 7}, [(0, 3)])
 
 
+def test_a_queue_that_could_not_follow_time_after_time_is_its_owners_no_more() -> None:
+    """Its flows may have another way: with a policy of bounded order, in a gap of each."""
+    waits_ns = NOW_NS + 1
+    for times, owners, at in ((4, {0: 7}, None), (5, {}, None), (5, {1: 7}, 0)):
+        lent, queues = Lent(put_off={0: (times, waits_ns)}), {0: 0} if at is None else {0: 0, 1: 3}
+        user = owner(7, 3)._replace(at=at)
+        before = {0: 7} if at is None else {}
+        assert look(before, user, queues=queues, lent=lent) == (owners, [])
+    there = Lent(put_off={0: (5, waits_ns)})
+    assert look({}, owner(7, 0), queues={0: 0}, lent=there) == ({0: 7}, [])
+    later = Lent(put_off={0: (5, NOW_NS)})
+    assert look({0: 7}, owner(7, 3), queues={0: 0}, lent=later) == ({0: 7}, [(0, 3)])
+
+
 def test_an_owner_that_runs_where_no_queue_has_room_loses_its_own() -> None:
     queues: dict[int, int | None] = {0: 0, 1: 0, 2: 0, 3: 1}
     assert look({3: 7}, owner(7, 0), queues=queues, online=frozenset({0, 1})) == ({}, [])

@@ -17,7 +17,8 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
    owned for `least_owned_ns`. No tenant owns more than the policy's share. A thread that gets
    none is a guest: its flows are moved one by one, to a queue on its CPU.
 4. A queue follows its owner. An idle owner is not followed. Where its CPU has no room for one more
-   queue (`most_on_a_cpu`), the owner loses its queue and is a guest there.
+   queue (`most_on_a_cpu`), or the queue could not follow `stuck_after` times in a row, the owner
+   loses its queue and is a guest there.
 5. A queue that has had no owner for `away_ns` goes home: to the CPU it had before it followed. At
    once, if its owner is there and does not stay on a CPU any more. Not if queues have only changed
    places: that would lead the flows that were placed meanwhile astray.
@@ -82,6 +83,7 @@ class OwnerTerms(NamedTuple):
     crowded_percent: int = 25  # of what the owners of a user carry, by those without a queue
     roomy_percent: int = 10  # then owners have queues again
     put_off_ns: int = 30_000_000_000  # at most, until a move that was put off is tried again
+    stuck_after: int = 5  # moves that were put off: flows may have another way than with the queue
 
 
 @dataclass(slots=True)
@@ -108,6 +110,11 @@ class Lent:
     def rests(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
         """It is not to be moved yet."""
         return now_ns < self.rests_until_ns(queue, terms)
+
+    def stuck(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
+        """It could not follow, time after time, and is not tried again yet."""
+        times, until_ns = self.put_off.get(queue, (0, 0))
+        return times >= terms.stuck_after and now_ns < until_ns
 
     def stayed(self, queue: int, terms: OwnerTerms, now_ns: int) -> None:
         """A move of it was put off: it is tried again, later each time."""
@@ -265,7 +272,9 @@ class _State:
         """This queue is on the owner's CPU, or may follow it there."""
         if queue in owner.avoids:
             return False
-        return self.queues[queue] == owner.cpu or self._room(owner.cpu)
+        if self.queues[queue] == owner.cpu:
+            return True
+        return self._room(owner.cpu) and not self.lent.stuck(queue, self.terms, self.now_ns)
 
     def _free(self, owner: Owner) -> tuple[int] | None:
         free = [queue for queue in sorted(self.queues) if queue not in self.kept]
@@ -340,7 +349,7 @@ class _State:
             return
         if self.now_ns - owner.used_ns >= self.terms.idle_ns:
             return
-        if not self._room(owner.cpu):
+        if not self._room(owner.cpu) or self.lent.stuck(queue, self.terms, self.now_ns):
             del self.kept[queue]
         elif not self.lent.rests(queue, self.terms, self.now_ns):
             self._move(queue, owner.cpu, f"its owner runs on CPU {owner.cpu}")
