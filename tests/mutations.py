@@ -2487,4 +2487,13 @@ MUTATIONS = [
         ("times >= terms.stuck_after", "times > terms.stuck_after"),
         (" and now_ns < until_ns", ""),
     ),
+    *_of(
+        "engine/assist.py", "assist",
+        ("if not views or any(view.armed for view in views):", "if True:"),
+        ("if memory.nics[user.nic].view.armed)", ")"),
+        ("nics.values() if nic.view.armed]", "nics.values()]"),
+        ("if EpollId.of(name).pid not in used", "if True"),
+        ("        and wanted.mode is ReceptionMode.SUSPENDED\n", ""),
+        ("        and queue not in known.reception.why_not\n", ""),
+    ),
 ]  # fmt: skip

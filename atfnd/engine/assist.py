@@ -61,8 +61,9 @@ def _users(nic: NicView, memory: Memory) -> Iterator[EpollUser]:
     }
     keys: dict[tuple[int, str], list[FlowKey]] = defaultdict(list)
     for queue, flow in reception.of_owners(nic, memory):
-        exact = not flow.key.wide and not flow.translated
-        if exact and flow.thread is not None and asked.get(queue) == flow.rule_name:
+        if flow.key.wide or flow.thread is None:
+            continue
+        if asked.get(queue) == flow.rule_name:
             keys[flow.thread.pid, flow.rule_name].append(flow.key)
     for (pid, rule_name), of_process in sorted(keys.items()):
         yield EpollUser(pid, nic.name, rule_name, tuple(of_process[:_MOST_KEYS]))
