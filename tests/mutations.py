@@ -1884,7 +1884,7 @@ MUTATIONS = [
         ("            if refusal.errno == errno.ENODEV:\n                raise\n", "            pass\n"),
         ("        self._arming.taken_out(session)\n", ""),
         ("            self._nics.filters.adopt(session)\n", "            pass\n"),
-        ("        done += self._release_applications()\n        self.restored", "        self.restored"),
+        ("        done += self._release_others()\n        self.restored", "        self.restored"),
     ),
     *_of(
         "engine/filters/ineffective.py", "ineffective records lost filter_checks",

@@ -85,6 +85,7 @@ def status_table(status: Row) -> Table:
         ("observer", f"{status['observer']}: {status['observer_why']}"),
         ("armed", ", ".join(status["armed"]) or "none: observing only"),
         *(("guard", _guard(each)) for each in status["guard"]),
+        *(("machine", _host(each)) for each in status["host"] if each["state"] != "left"),
         ("policies", ", ".join(status["policy_files"]) or "built in"),
         ("table", f"{entries} of {capacity} flows{fill}, t_delete {status['t_delete_s']:g} s"),
         ("flows", states or "none"),
@@ -102,6 +103,14 @@ def status_table(status: Row) -> Table:
     for name, value in rows:
         table.add_row(name, text(value))
     return table
+
+
+def _host(row: Row) -> str:
+    """`netdev-budget: 2, set, was 300`."""
+    was = "" if row["original"] is None else f", was {row['original']}"
+    asked = "" if row["wanted"] in (None, row["now"]) else f", the policy asks for {row['wanted']}"
+    said = f"{row['setting']}: {row['now'] or 'not known'}, {row['state']}{was}{asked}"
+    return f"{said}: {row['why']}" if row["why"] else said
 
 
 def _guard(row: Row) -> str:

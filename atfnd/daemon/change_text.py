@@ -7,7 +7,7 @@ import errno
 import os
 from functools import lru_cache
 
-from atfnd.model import Action, NicView, Outcome, Policy, brief
+from atfnd.model import BUDGET_SETTINGS, Action, NicView, Outcome, Policy, brief
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Verdict
 from atfnd.policy.match.match import interface_rule
@@ -48,6 +48,8 @@ def tell_end(log: EventLog, ended: Ended, nic: NicView | None, policy: Policy) -
 def source_of(action: Action, nic: NicView | None, policy: Policy) -> str | None:
     """file:line of the rule that wants it; for what concerns an interface, that of the interface's
     rule. None: no rule does, or the interface has gone."""
+    if action.setting in BUDGET_SETTINGS:
+        return policy.softirq_budget.source
     for rule in policy.flows if action.key is not None else policy.forwarding:
         if rule.name == action.rule_name:
             return rule.source

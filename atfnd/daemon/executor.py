@@ -69,6 +69,7 @@ from atfnd.program.actuator import apply
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.epoll import EPOLLS, Epolls
+from atfnd.program.host_settings import HOST, HostSettings
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -82,8 +83,8 @@ Answer = Callable[[Any], Iterable[Event]]
 
 
 class UndoPermit(NamedTuple):
-    """Our changes are no longer wanted: in a NIC, in the cgroups (CGROUPS), in epolls of
-    applications (EPOLLS) or in irqbalance (BALANCER)."""
+    """Our changes are no longer wanted: in a NIC, in the whole machine (HOST), in the cgroups
+    (CGROUPS), in epolls of applications (EPOLLS) or in irqbalance (BALANCER)."""
 
     of: str
     why: str
@@ -111,7 +112,7 @@ class Executor:
         self._engine, self._sessions, self._observer = engine, sessions, observer
         self._journal, self._undo_journal = journal, undo_journal
         self._changes, self._in_force, self._cpusets = changes, in_force, Cpusets()
-        self._epolls = Epolls()
+        self._epolls, self._host = Epolls(), HostSettings()
         self.changed: Callable[[], None] = lambda: None
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
@@ -274,6 +275,25 @@ class Executor:
             outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
         self._changes.record(outcome)
         return outcome
+
+    def write_host(self, action: Action) -> Outcome:
+        """Set a setting of the whole machine, for this armed NIC, and read it back. A journal that
+        cannot be written is an Outcome, too."""
+        if self.armed(action.nic):
+            outcome = setting.apply(self._host, self._undo_journal, action)
+        else:
+            outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
+        self._changes.record(outcome)
+        return outcome
+
+    def put_back_host(self, name: str, permit: UndoPermit) -> list[Undone]:
+        """Give a setting of the whole machine its value from before us, and read it back."""
+        permit.check(HOST)
+        undone = setting.undo(self._host, self._undo_journal, {name})
+        for each in undone:
+            kind = "refused" if each.errno not in DONE else "undo"
+            self._changes.log.add(kind, f"{name} {each.left}", permit.why)
+        return undone
 
     def put_back_epolls(self, names: Iterable[str], permit: UndoPermit) -> list[Undone]:
         """Let epolls poll again as their applications had set it up."""

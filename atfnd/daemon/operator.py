@@ -15,6 +15,7 @@ from atfnd.daemon.arming import Arming
 from atfnd.daemon.assisting import Assisting
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor, UndoPermit
+from atfnd.daemon.host_settings import KeptHost
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.session import NicSession
 from atfnd.engine.event import Armed, Disarmed, Paused, Resumed, TakenUp
@@ -24,6 +25,7 @@ from atfnd.model import FlowState, Restored
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
 from atfnd.program.epoll import EPOLLS
+from atfnd.program.host_settings import HOST
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import ALL, OperatorJournal
 from atfnd.program.journals.record_file import Unrecorded
@@ -46,6 +48,7 @@ class OperatorCommands:
         arming: Arming,
         cpu_exclusion: CpuExclusion,
         assisting: Assisting,
+        host: KeptHost,
         table: FlowTable,
         journal: FilterJournal,
         undo_journal: UndoJournal,
@@ -53,7 +56,8 @@ class OperatorCommands:
         log: EventLog,
     ) -> None:
         self._nics, self._executor, self._arming = nics, executor, arming
-        self._cpu_exclusion, self._assisting, self._table = cpu_exclusion, assisting, table
+        self._cpu_exclusion, self._assisting, self._host = cpu_exclusion, assisting, host
+        self._table = table
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
         self.restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
@@ -67,6 +71,7 @@ class OperatorCommands:
         self._cpu_exclusion.arm()
         self._assisting.arm()
         self.arm_now(session, "asked for")
+        self._host.arm()
 
     async def disarm(self, nic: str | None) -> None:
         """Stop every change at once, on one NIC or on all, also on those to come; filters in place
@@ -102,7 +107,7 @@ class OperatorCommands:
             done = self._take_out(session, "paused by the operator")
             self._log.add("pause", "paused: our filters are out", "asked for", nic=nic)
             self._executor.take(TakenUp(nic))
-        done += [*self._release_applications(), *await self._arming.balancing.lift(nic)]
+        done += [*self._release_others(), *await self._arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):
             what = f"{nic} is paused, but the kernel refused to undo: {refused}"
             raise OperatorError(what, f"atfnctl events --nic {nic} says why")
@@ -113,7 +118,7 @@ class OperatorCommands:
         session = self._nics.sessions[nic]
         self.end_measurement(nic)
         theirs: Collection[object] = session.view.manual
-        for of in (CGROUPS, EPOLLS, BALANCER):
+        for of in (CGROUPS, EPOLLS, HOST, BALANCER):
             theirs = theirs or self._undo_journal.manual(of)
         manual = [f for f in self._table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
         if not (session.view.paused or theirs or manual):
@@ -124,6 +129,7 @@ class OperatorCommands:
         self._arming.take_back(session)
         self._cpu_exclusion.take_back()
         self._assisting.take_back()
+        self._host.take_back()
         self.bring_back(session, manual=True)
 
     async def restore(self, nic: str) -> Sequence[Restored]:
@@ -137,7 +143,7 @@ class OperatorCommands:
             self._order("disarm", nic)
         done = self._take_out(session, "restored by the operator")
         self._executor.take(TakenUp(nic))
-        return [*done, *self._release_applications(), *await self._arming.balancing.lift(nic)]
+        return [*done, *self._release_others(), *await self._arming.balancing.lift(nic)]
 
     def restore_all(self) -> None:
         """As `restore` of every NIC, but orders that were given hold."""
@@ -151,7 +157,7 @@ class OperatorCommands:
             except OSError as refusal:  # the other NICs are restored nevertheless
                 left = f"not restored: {refusal.strerror}"
                 done.append(Restored(session.name, "changes", refusal.errno or errno.EIO, left))
-        done += self._release_applications()
+        done += self._release_others()
         self.restored = [*done, *self._arming.balancing.lift_all(why)]
 
     def set_aside(self, session: NicSession, why: str) -> list[Restored]:
@@ -161,7 +167,7 @@ class OperatorCommands:
         self._off((session,), Paused)
         done = self._take_out(session, why)
         self._executor.take(TakenUp(session.name))
-        return [*done, *self._release_applications()]
+        return [*done, *self._release_others()]
 
     def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
         """End a pause, an operator's or ours, if it has not ended; `manual`: also take over again
@@ -174,6 +180,7 @@ class OperatorCommands:
                 self._nics.look_again(session)
         if armed and name in self._nics.sessions:
             self._executor.take(TakenUp(name, manual=manual))
+        self._host.look()
 
     def arm_now(self, session: NicSession, why: str) -> None:
         """From now on we may write to it."""
@@ -186,6 +193,7 @@ class OperatorCommands:
             self._nics.filters.adopt(session)
         if name in self._nics.sessions:
             self._executor.take(TakenUp(name))
+        self._host.look()
 
     def disarm_now(self, sessions: Sequence[NicSession], why: str) -> list[str]:
         """Disarm all of them before anything else happens. Returns what could not be done in order
@@ -243,10 +251,10 @@ class OperatorCommands:
         self._arming.taken_out(session)
         return done
 
-    def _release_applications(self) -> list[Restored]:
-        """Give cgroups back the CPUs, and epolls their values, that no armed NIC asks for any
-        more."""
-        return [*self._release_cgroups(), *self._assisting.pause()]
+    def _release_others(self) -> list[Restored]:
+        """Give cgroups back the CPUs, epolls their values and the machine its settings, as far as
+        no armed NIC asks for them any more."""
+        return [*self._release_cgroups(), *self._assisting.pause(), *self._host.pause()]
 
     def _release_cgroups(self) -> list[Restored]:
         before = self._undo_journal.held(CGROUPS).keys()

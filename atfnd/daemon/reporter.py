@@ -26,7 +26,9 @@ from atfnd.daemon.planning import planned
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.surveying import pinned_by
 from atfnd.diagnose.doctor import examine
+from atfnd.diagnose.host_settings import examine_host
 from atfnd.diagnose.machine import examine_machine
+from atfnd.engine import host_settings
 from atfnd.engine.engine import Engine
 from atfnd.engine.filters.budget import share
 from atfnd.engine.placement import auto
@@ -111,6 +113,7 @@ class Reporter:
             guards=self._guards(),
             moves=tuple((*how, n) for how, n in sorted(self._changes.moves.items())),
             cpu=self.memory.cpu.cpu_use(),
+            host=host_settings.shown(self.memory),
             late_packets=self._changes.late_packets,
         )
 
@@ -225,7 +228,8 @@ class Reporter:
             if at >= len(table):
                 break
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
-        deferred, more = self.memory.table.deferred(), self._exclusion.planned(nic)
+        more = *self._exclusion.planned(nic), *host_settings.planned(nic, self.memory)
+        deferred = self.memory.table.deferred()
         return await asyncio.to_thread(planned, view, cpus, known, flows, now_ns, deferred, more)
 
     def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
@@ -255,6 +259,7 @@ class Reporter:
             observer = status.observer, status.observer_why
             findings += examine_machine(around, observer, self._sessions)
             findings += self._exclusion.findings()
+            findings += examine_host(status.host, around, known.values())
         return views, findings
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:

@@ -24,6 +24,7 @@ from atfnd.daemon.forwarding import Forwarded
 from atfnd.daemon.guarding import Guarding, GuardPace
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.held_filters import HeldFilters
+from atfnd.daemon.host_settings import KeptHost
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.interface_rules import Given, InterfaceRules
 from atfnd.daemon.loads import Loads
@@ -89,6 +90,7 @@ class Supervisor:
         executor.take(CpusRead(cpus.known()))
         self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal)
         self._assisting = assisting = Assisting(executor, sessions, undo_journal, log)
+        self._host = host = KeptHost(executor, undo_journal)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
             engine, executor, sessions, observer, matching, recorder, in_force, log
@@ -113,6 +115,7 @@ class Supervisor:
             arming,
             cpu_exclusion,
             assisting,
+            host,
             engine.memory.table,
             journal,
             undo_journal,
@@ -142,6 +145,7 @@ class Supervisor:
             lambda policy: self.page.want(policy.web_port),
             lambda policy: nics.each(self._take_up),
             lambda policy: sockets.forget_unknown(),
+            lambda policy: host.look(),
         )
         self._reload = reload = PolicyReload(given.load, in_force, steps, log, self._shortage)
         self._measuring = measuring = Measuring(
@@ -249,6 +253,7 @@ class Supervisor:
             self._look_at_reads,
             self._forwarded.look,
             self._assisting.look,
+            self._host.look,
         ]
         for look in (self._arming.check, self._arming.inspect, self._executor.know):
             looks.append(partial(self._nics.each, look))

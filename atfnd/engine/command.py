@@ -27,12 +27,14 @@ __all__ = [
     "HandsOn",
     "KeepFilter",
     "LeaveCpuset",
+    "LeaveHostSetting",
     "Log",
     "LookAtInterrupts",
     "LookAtPorts",
     "LookAtStrays",
     "PutBackCpuset",
     "PutBackEpolls",
+    "PutBackHostSetting",
     "ReadBalancer",
     "ReadCgroup",
     "ReadCpusets",
@@ -44,6 +46,7 @@ __all__ = [
     "TellMoves",
     "WatchAccepts",
     "WriteCpuset",
+    "WriteHostSetting",
     "WriteSettings",
     "actions_of",
 ]
@@ -227,6 +230,27 @@ class PutBackEpolls(NamedTuple):
     why: str
 
 
+class WriteHostSetting(NamedTuple):
+    """Set a setting of the whole machine, if the NIC of this action is armed. If the kernel refuses
+    it, a `HostSettingRefused` is wanted."""
+
+    action: Action
+
+
+class PutBackHostSetting(NamedTuple):
+    """Give a setting of the whole machine its value from before us. If the kernel refuses it, a
+    `HostSettingRefused` is wanted."""
+
+    setting: str
+    why: str
+
+
+class LeaveHostSetting(NamedTuple):
+    """The journal notes that another program has written this over our value."""
+
+    setting: str
+
+
 class LeaveCpuset(NamedTuple):
     """The journal notes that another program has written this over our value."""
 
@@ -273,7 +297,8 @@ Command = (
     | FindListeners | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
     | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
     | LookAtInterrupts | ReadProcesses | ReadCgroup | ReadCpusets | WriteCpuset | PutBackCpuset
-    | LeaveCpuset | ForgetCpuset | AssistEpolls | PutBackEpolls
+    | LeaveCpuset | ForgetCpuset | AssistEpolls | PutBackEpolls | WriteHostSetting
+    | PutBackHostSetting | LeaveHostSetting
 )  # fmt: skip
 
 

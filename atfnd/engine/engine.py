@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from atfnd.engine import assist, audit, reception
+from atfnd.engine import assist, audit, host_settings, reception
 from atfnd.engine.command import (
     Adopt,
     Begin,
@@ -70,6 +70,10 @@ from atfnd.engine.event import (
     FiltersListed,
     ForeignFound,
     HeirFound,
+    HostSettingRefused,
+    HostSettingsDue,
+    HostSettingsEnded,
+    HostSettingsRead,
     InterruptsSpared,
     ListenersFound,
     LoadRead,
@@ -468,6 +472,20 @@ class Engine:
 
     def _assist_ended(self, event: AssistEnded, now_ns: int) -> None:
         self._commands += assist.ended(event.held, self.memory)
+
+    # ---- settings of the whole machine
+
+    def _host_settings_due(self, event: HostSettingsDue, now_ns: int) -> None:
+        self._commands += host_settings.due(event.settings, self.memory, again=event.again)
+
+    def _host_settings_ended(self, event: HostSettingsEnded, now_ns: int) -> None:
+        self._commands += host_settings.ended(event.settings, self.memory)
+
+    def _host_settings_read(self, event: HostSettingsRead, now_ns: int) -> None:
+        self.memory.host.settings = event.settings
+
+    def _host_setting_refused(self, event: HostSettingRefused, now_ns: int) -> None:
+        self.memory.host.refused[event.setting] = event.value, event.left
 
     # ---- irqbalance
 

@@ -24,6 +24,7 @@ from atfnd.model import (
     FlowKey,
     FlowRule,
     HeldCpuset,
+    HostSetting,
     Listening,
     NicFacts,
     Outcome,
@@ -74,6 +75,10 @@ __all__ = [
     "FiltersListed",
     "ForeignFound",
     "HeirFound",
+    "HostSettingRefused",
+    "HostSettingsDue",
+    "HostSettingsEnded",
+    "HostSettingsRead",
     "InterruptsSpared",
     "ListenersFound",
     "LoadRead",
@@ -420,6 +425,34 @@ class AssistEnded(NamedTuple):
     held: Set[str]
 
 
+class HostSettingsDue(NamedTuple):
+    """It is time to look at the settings of the whole machine, which have been read. `again`: what
+    the kernel refused is tried again."""
+
+    settings: Mapping[str, HostSetting]
+    again: bool = False
+
+
+class HostSettingsEnded(NamedTuple):
+    """A NIC is not armed any more: what no armed NIC needs goes back."""
+
+    settings: Mapping[str, HostSetting]
+
+
+class HostSettingsRead(NamedTuple):
+    """Settings of the whole machine were read, after a look at them."""
+
+    settings: Mapping[str, HostSetting]
+
+
+class HostSettingRefused(NamedTuple):
+    """The kernel refused a value, or (None) to put a setting back; `left`, in words."""
+
+    setting: str
+    value: str | None
+    left: str
+
+
 class ExclusionTriedAgain(NamedTuple):
     """A NIC was armed or resumed: cpusets that were refused are tried again."""
 
@@ -612,5 +645,6 @@ Event = (
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
     | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain | AssistDue | AssistEnded
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
-    | ForeignFound | PairsCounted | TranslatedLooked
+    | ForeignFound | PairsCounted | TranslatedLooked | HostSettingsDue | HostSettingsEnded
+    | HostSettingsRead | HostSettingRefused
 )  # fmt: skip

@@ -27,6 +27,7 @@ from atfnd.model.placement import *
 from atfnd.model.policy import *
 from atfnd.model.reads import *
 from atfnd.model.reception import *
+from atfnd.model.softirq_budget import *
 from atfnd.model.status import *
 from atfnd.model.survey import *
 from atfnd.model.topology import *

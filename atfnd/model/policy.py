@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from atfnd.model.flow import Direction, Protocol
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.reception import Reception
+from atfnd.model.softirq_budget import SoftirqBudget
 
 __all__ = [
     "FlowRule",
@@ -160,6 +161,7 @@ class Policy:
     cgroup_share: Share = field(default_factory=Share)
     web_port: int | None = None  # of the page, on loopback; None: there is none
     forwarding: tuple[ForwardingRule, ...] = ()
+    softirq_budget: SoftirqBudget = field(default_factory=SoftirqBudget)  # of the whole machine
 
     def elsewhere(self) -> bool:
         """Some flows should arrive on another CPU than that of their application."""

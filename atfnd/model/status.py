@@ -10,6 +10,7 @@ from typing import NamedTuple
 from atfnd.model.flow import FlowKey
 from atfnd.model.guard import NicGuard
 from atfnd.model.reads import NicReads, ReadBytes
+from atfnd.model.softirq_budget import HostStanding
 
 __all__ = ["CpuUse", "Event", "Status"]
 
@@ -66,6 +67,7 @@ class Status:
     moves: tuple[tuple[str, str, int], ...] = ()  # mechanism, verdict, how many
     guards: tuple[NicGuard, ...] = ()  # by NIC
     cpu: CpuUse | None = None  # None: not read yet
+    host: tuple[HostStanding, ...] = ()  # settings of the whole machine
     late_packets: int = 0  # that others overtook in a move of ours
     reads: tuple[NicReads, ...] | None = ()  # by NIC, at the last look; None: not measured
 

@@ -14,6 +14,7 @@ from atfnd.nic.driver import open_nic
 from atfnd.program import balance, setting
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.epoll import EPOLLS, Epolls
+from atfnd.program.host_settings import HOST, HostSettings
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
@@ -36,6 +37,9 @@ def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored
             continue
         if name == EPOLLS:
             done += (Restored(name, *each) for each in setting.undo(Epolls(), undo_journal))
+            continue
+        if name == HOST:
+            done += (Restored(name, *each) for each in setting.undo(HostSettings(), undo_journal))
             continue
         try:
             nic = open_nic(name)

@@ -14,8 +14,19 @@ from typing import NamedTuple
 
 from atfnd.kernel.interrupts.irq import affinity_file
 from atfnd.kernel.interrupts.packet_steering import steering_file
+from atfnd.kernel.interrupts.softirq_budget import budget_file
 from atfnd.kernel.system.cpuset import cpus_file
-from atfnd.model import Action, ActionKind, Actuator, CgroupId, Match, NicView, Plan, Protocol
+from atfnd.model import (
+    BUDGET_SETTINGS,
+    Action,
+    ActionKind,
+    Actuator,
+    CgroupId,
+    Match,
+    NicView,
+    Plan,
+    Protocol,
+)
 from atfnd.nic.location import choose, is_wide
 
 __all__ = ["ShellCommands", "shell_commands"]
@@ -76,6 +87,9 @@ def _commands(action: Action, nic: NicView, places: _Places) -> ShellCommands:
             return _queue_cpu(action, nic)
         case ActionKind.SETTING if (action.setting or "").startswith("cpuset.cpus:"):
             file = cpus_file(CgroupId.of(action.setting or "").path)
+            return ShellCommands((f"echo {action.value} > {quote(file)}",))
+        case ActionKind.SETTING if action.setting in BUDGET_SETTINGS:
+            file = str(budget_file(action.setting or ""))
             return ShellCommands((f"echo {action.value} > {quote(file)}",))
         case ActionKind.SETTING:
             return ShellCommands((), _LAB.format("table")) if lab else _setting(action, nic)

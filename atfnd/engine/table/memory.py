@@ -25,6 +25,7 @@ from atfnd.model import (
     FlowKey,
     FlowRule,
     ForwardingRule,
+    HostSetting,
     InterfaceRule,
     Migrant,
     Mode,
@@ -34,12 +35,14 @@ from atfnd.model import (
     Policy,
     Reception,
     Rss,
+    SoftirqBudget,
 )
 
 __all__ = [
     "NEVER_NS",
     "Buckets",
     "FoundFull",
+    "HostKnown",
     "Memory",
     "NicMemory",
     "QueueReceptions",
@@ -76,6 +79,7 @@ class RulesInForce:
     elsewhere: bool = False  # some flows go to another CPU than that of their application
     interfaces: tuple[InterfaceRule, ...] = ()
     forwarding: tuple[ForwardingRule, ...] = ()
+    softirq_budget: SoftirqBudget = field(default_factory=SoftirqBudget)
 
     @classmethod
     def of(cls, policy: Policy) -> RulesInForce:
@@ -90,6 +94,7 @@ class RulesInForce:
             elsewhere=policy.elsewhere(),
             interfaces=tuple(policy.interfaces),
             forwarding=policy.forwarding,
+            softirq_budget=policy.softirq_budget,
         )
 
     def steering(self) -> list[FlowRule]:
@@ -234,6 +239,15 @@ class NicMemory:
 
 
 @dataclass(slots=True)
+class HostKnown:
+    """Settings of the whole machine (`engine.host_settings`)."""
+
+    settings: Mapping[str, HostSetting] = field(default_factory=dict)  # as last read
+    # What the kernel refused: the value, None to put it back; and what that left, in words.
+    refused: dict[str, tuple[str | None, str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Memory:
     """Changed only by the functions of this room."""
 
@@ -252,6 +266,7 @@ class Memory:
     translations: Translations = field(default_factory=Translations)  # that are steered
     balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
     cpu: CpuBudget = field(default_factory=lambda: CpuBudget(1.0))  # of the daemon itself
+    host: HostKnown = field(default_factory=HostKnown)  # of the whole machine
     overflow: int = 0  # flows turned away since start
 
     @classmethod

@@ -19,7 +19,7 @@ from atfnd.model import Rival
 
 __all__ = ["NAMES", "rivals"]
 
-NAMES = ("irqbalance", "numad", "tuned")
+NAMES = ("bpftune", "irqbalance", "numad", "tuned")
 
 
 def rivals(root: Path = Path("/")) -> tuple[Rival, ...]:

@@ -2,9 +2,9 @@
 """Reads the policy: one main file, then `policies.d/*.yaml` beside it in name order, as one Policy.
 
 Rules of all files stand in the order read, between the built-in first and last ones
-(`builtin.yaml`). Names of flow rules are unique, and `daemon:` is given in one file at most, so
-that no setting silently overrides another. Several files may have the same rule `rest`. Nothing is
-written; a bad file is a PolicyError.
+(`builtin.yaml`). Names of flow rules are unique, and `daemon:` and `host:` are given in one file at
+most, so that no setting silently overrides another. Several files may have the same rule `rest`.
+Nothing is written; a bad file is a PolicyError.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from atfnd.model import (
     Placement,
     Policy,
     Share,
+    SoftirqBudget,
 )
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
@@ -187,7 +188,7 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
     problems: list[Problem] = []
     rules: dict[str, tuple[FlowRule, str]] = {}
     forwarders: dict[str, str] = {}
-    daemon: str | None = None
+    once: dict[str, str] = {}
     for document, content in contents:
         for i, rule in enumerate(content.flows):
             said, known = _flow_rule(rule, ""), rules.get(rule.name)
@@ -214,11 +215,13 @@ def _conflicts(contents: Sequence[Content]) -> list[Problem]:
                 problems.append(document.problem(("forwarding", i, "name"), message, hint))
             at = f"{document.file}:{document.line(('forwarding', i))}"
             forwarders.setdefault(forwarding.name, at)
-        if content.daemon is not None:
-            if daemon is not None:
-                hint = f"they are in {daemon}: keep them in one file"
-                problems.append(document.problem(("daemon",), "a second `daemon`", hint, key=True))
-            daemon = daemon or document.file
+        for key in ("daemon", "host"):
+            if getattr(content, key) is None:
+                continue
+            if key in once:
+                hint = f"they are in {once[key]}: keep them in one file"
+                problems.append(document.problem((key,), f"a second `{key}`", hint, key=True))
+            once.setdefault(key, document.file)
     return problems
 
 
@@ -264,6 +267,7 @@ def _merge(contents: Sequence[Content]) -> Policy:
         cgroup_share=_share(daemon.shares.cgroup),
         web_port=None if daemon.web is None else daemon.web.port,
         forwarding=tuple(rule for each in contents for rule in _forwarding_rules(*each)),
+        softirq_budget=_softirq_budget(contents),
     )
 
 
@@ -277,6 +281,15 @@ def _former_keys(document: Document, content: PolicyFile) -> Iterator[Problem]:
             if document.has_key(path):
                 message = f"`{former}` is now called `{present}`; both are read"
                 yield document.problem(path, message, key=True)
+
+
+def _softirq_budget(contents: Iterable[Content]) -> SoftirqBudget:
+    for document, content in contents:
+        if content.host is not None and (budget := content.host.softirq_budget) is not None:
+            time_us = None if budget.time is None else budget.time // 1000
+            source = f"{document.file}:{document.line(('host', 'softirq_budget'))}"
+            return SoftirqBudget(budget.packets, time_us, source)
+    return SoftirqBudget()
 
 
 def _share(entry: ShareEntry) -> Share:

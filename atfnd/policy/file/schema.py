@@ -53,6 +53,7 @@ __all__ = [
     "Entry",
     "FlowEntry",
     "ForwardingEntry",
+    "HostEntry",
     "InterfaceEntry",
     "PlacementEntry",
     "PolicyFile",
@@ -67,6 +68,8 @@ RECEPTION_WORDS = ("leave", "interrupt", "busy")
 MOST_POLLS = 2**31 - 1  # net/core/netdev-genl.c: an s32
 MOST_TIMEOUT_NS = 1_000_000_000  # what comes meanwhile waits so long
 MOST_IDLE_NS = 3600 * 10**9
+MOST_BUDGET_PACKETS = 2**31 - 1  # net/core/sysctl_net_core.c: an int
+MOST_BUDGET_NS = 1_000_000_000  # nothing else runs on the CPU meanwhile
 
 
 def protocol(value: object) -> Protocol:
@@ -673,6 +676,50 @@ class SharesEntry(Entry):
     """The most for one control group, for all its users together: the same keys."""
 
 
+def whole_us(time_ns: int) -> int:
+    """The kernel counts microseconds."""
+    if time_ns % 1000:
+        raise Mistake(
+            "the kernel counts whole microseconds", f"did you mean {-(-time_ns // 1000)}us?"
+        )
+    return time_ns
+
+
+BudgetTime = Annotated[int, Field(gt=0, le=MOST_BUDGET_NS), AfterValidator(whole_us), IN_TIME]
+
+
+class SoftirqBudgetEntry(Entry):
+    """How much one pass of a CPU over its queues may take, until other work has its turn. At least
+    one of `packets`, `time`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": [key]} for key in ("packets", "time")]}
+    )
+
+    packets: Annotated[
+        Annotated[int, Field(ge=1, le=MOST_BUDGET_PACKETS)] | None, something("a number")
+    ] = None
+    """`net.core.netdev_budget`. It is compared after each poll, and a poll takes 64 packets at
+    most: with 2, a pass is one poll."""
+    time: Annotated[BudgetTime | None, something("a time")] = None
+    """`net.core.netdev_budget_usecs`. The kernel counts it in ticks of its timer, 1 to 10 ms."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> SoftirqBudgetEntry:
+        if not self.model_fields_set:
+            raise Mistake("an empty softirq_budget", "say packets, time or both")
+        return self
+
+
+class HostEntry(Entry):
+    """Settings that all interfaces of a machine share. Only one file may have them."""
+
+    softirq_budget: Annotated[SoftirqBudgetEntry | None, something("a mapping")] = None
+    """How much one pass of the receive softirq may take, on each CPU. Written while an interface is
+    armed; without effect on queues that NAPI threads poll (docs/reception.md). Default: as it was
+    found."""
+
+
 class WebEntry(Entry):
     """A page for browsers, which every local user may read: docs/page.md."""
 
@@ -711,6 +758,8 @@ class PolicyFile(Entry):
     """The purpose of this policy, in your words."""
     daemon: Annotated[DaemonEntry | None, something("a mapping")] = None
     """Settings of the daemon itself; in one file at most."""
+    host: Annotated[HostEntry | None, something("a mapping")] = None
+    """Settings that all interfaces of the machine share; in one file at most."""
     interfaces: tuple[InterfaceEntry, ...] = ()
     """Rules for interfaces. After those of all files comes a rule for every interface with armed:
     false."""

@@ -61,6 +61,7 @@ def status_view(status: Status, now_ns: int) -> View:
             for mechanism, verdict, count in status.moves
         ],
         "late_packets": status.late_packets,
+        "host": [each._asdict() for each in status.host],
         "cpu": None if status.cpu is None else status.cpu._asdict(),
         "policy_files": list(status.policy_files),
     }

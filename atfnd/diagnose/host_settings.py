@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `doctor` says of settings of the whole machine: the budget of the receive softirq. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from atfnd.model import Finding, HostStanding, Level, Machine, NicView
+
+__all__ = ["examine_host"]
+
+_TUNER = "bpftune"
+
+_ADVICE = {
+    "manual": "to take it back: atfnctl resume NIC",
+    "refused": "atfnctl events says why",
+    "unknown": "run atfnd in the first network namespace, or take host.softirq_budget out",
+}
+
+
+def examine_host(
+    settings: Sequence[HostStanding], machine: Machine, nics: Iterable[NicView]
+) -> Iterator[Finding]:
+    """Findings on those that the policy asks for, or that are ours. `nics` are served."""
+    asked = [each for each in settings if each.wanted is not None]
+    for each in settings:
+        if each.state == "set" and each.wanted is not None:
+            yield Finding(None, Level.OK, f"{each.setting} is {each.now}, as the policy asks")
+        elif each.state != "left":
+            what = f"{each.setting} is {each.now or 'not there'}"
+            if each.wanted is not None:
+                what += f" and should be {each.wanted}"
+            level = Level.NOTE if each.state in ("set", "wanted") else Level.WARNING
+            yield Finding(None, level, f"{what}: {each.why}", _ADVICE.get(each.state))
+    if not asked:
+        return
+    queues = [queue for nic in nics for queue in nic.queues]
+    if queues and all(queue.threaded for queue in queues):
+        what = "the softirq budget of the policy has no effect on the queues that atfnd serves"
+        why = "NAPI threads poll them, and do not ask for it"
+        yield Finding(None, Level.NOTE, f"{what}: {why}")
+    for rival in machine.rivals:
+        if rival.name == _TUNER:
+            what = (
+                f"{_TUNER} (pid {rival.pid}) changes the softirq budget: atfnd then leaves it alone"
+            )
+            advice = "take host.softirq_budget out of the policy, or net_buffer out of bpftune"
+            yield Finding(None, Level.WARNING, what, advice)
