@@ -13,7 +13,8 @@ _TUNER = "bpftune"
 
 _ADVICE = {
     "manual": "to take it back: atfnctl resume NIC",
-    "refused": "atfnctl events says why",
+    "refused": "atfnctl events says why; of time, Linux takes no less than two ticks of its timer, "
+    "which are 2 to 20 ms",
     "unknown": "run atfnd in the first network namespace, or take host.softirq_budget out",
 }
 
