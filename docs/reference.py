@@ -34,6 +34,8 @@ _SECTIONS = {  # as in a file: from the outside in
     "forwarding[].match": "ForwardingMatchEntry",
     "forwarding[].placement": "PairPlacementEntry",
     "forwarding[].translated": "TranslatedEntry",
+    "host": "HostEntry",
+    "host.softirq_budget": "SoftirqBudgetEntry",
     "daemon": "DaemonEntry",
     "daemon.table": "TableEntry",
     "daemon.settle": "SettleEntry",

@@ -37,6 +37,7 @@ from atfnd.model import (
     ForwardedTotals,
     Gain,
     GuardState,
+    HostStanding,
     InterfaceRule,
     Lateness,
     Level,
@@ -175,6 +176,10 @@ class Published:
             policy_files=("/etc/atfnd/policies.d/a.yaml",),
             reads=(self.reads,),
             guards=(self.guard,),
+            host=(
+                HostStanding("netdev-budget", "set", "2", "2", "300", ""),
+                HostStanding("netdev-budget-usecs", "left", "8000", None, None, ""),
+            ),
             cpu=CpuUse(allowed=0.01, used=0.0125, over=True, waiting=3),
         )
 

@@ -247,7 +247,8 @@ QUESTIONS = {
 }  # fmt: skip
 READERS = {
     "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of",
-    "dict", "glance", "len", "list", "listeners", "matching.again", "t_delete_in_force_ns",
+    "dict", "glance", "host_settings.shown", "len", "list", "listeners", "matching.again",
+    "t_delete_in_force_ns",
     "NicSession",  # it shows the view
 }  # fmt: skip
 

@@ -26,7 +26,7 @@ from atfnd.daemon.planning import planned
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.surveying import pinned_by
 from atfnd.diagnose.doctor import examine
-from atfnd.diagnose.host_settings import examine_host
+from atfnd.diagnose.host_settings import budget_of, examine_host
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine import host_settings
 from atfnd.engine.engine import Engine
@@ -272,8 +272,15 @@ class Reporter:
         tried = auto.said(flow, self.memory, now_ns)
         kept_off = self._exclusion.report(flow)
         waits = _WAITS if flow.key in self.memory.cpu.waiting else None
-        found = (None if tried is None else f"{tried}.", kept_off, waits, stays(flow, now_ns))
+        budget = self._budget_of(flow)
+        tried = None if tried is None else f"{tried}."
+        found = tried, kept_off, waits, stays(flow, now_ns), budget
         return tuple(each for each in found if each is not None)
+
+    def _budget_of(self, flow: Flow) -> str | None:
+        queues = self._sessions[flow.nic].view.queues if flow.nic in self._sessions else ()
+        queue = next((each for each in queues if each.index == flow.rx_queue), None)
+        return None if queue is None else budget_of(queue, host_settings.shown(self.memory))
 
     async def later_than(self, seq: int) -> None:
         """As `serve.Source.later_than`."""

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `doctor` says of settings of the whole machine: the budget of the receive softirq. Pure."""
+"""What `doctor` and `explain` say of settings of the whole machine: the budget of the receive
+softirq. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from atfnd.model import Finding, HostStanding, Level, Machine, NicView
+from atfnd.model import Finding, HostStanding, Level, Machine, NicView, Queue
+from atfnd.model.softirq_budget import PACKETS
 
-__all__ = ["examine_host"]
+__all__ = ["budget_of", "examine_host"]
 
 _TUNER = "bpftune"
 
@@ -36,7 +38,7 @@ def examine_host(
     if not asked:
         return
     queues = [queue for nic in nics for queue in nic.queues]
-    if queues and all(queue.threaded for queue in queues):
+    if queues and not any(map(_by_softirq, queues)):
         what = "the softirq budget of the policy has no effect on the queues that atfnd serves"
         why = "NAPI threads poll them, and do not ask for it"
         yield Finding(None, Level.NOTE, f"{what}: {why}")
@@ -47,3 +49,20 @@ def examine_host(
             )
             advice = "take host.softirq_budget out of the policy, or net_buffer out of bpftune"
             yield Finding(None, Level.WARNING, what, advice)
+
+
+def budget_of(queue: Queue, settings: Sequence[HostStanding]) -> str | None:
+    """A sentence on the budget that a queue is polled with. None: the policy asks for none, or it
+    does not have it."""
+    ours = [each for each in settings if each.wanted is not None and each.state == "set"]
+    if not ours:
+        return None
+    if not _by_softirq(queue):
+        return "A NAPI thread polls its queue: the softirq budget of the policy does not bound it."
+    ends = (f"{each.now} {'packets' if each.setting == PACKETS else 'us'}" for each in ours)
+    return f"The softirq that polls its queue ends a pass after {' or '.join(ends)} (policy)."
+
+
+def _by_softirq(queue: Queue) -> bool:
+    """A thread that is borrowed for a move is soon given back."""
+    return not queue.threaded or queue.borrowed

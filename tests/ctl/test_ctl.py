@@ -66,6 +66,7 @@ def test_status(daemon: Serving) -> None:
     assert reported["actions"] == "17 applied, 1 refused"
     guard = "lab:lab: watching, CPU per byte -4.1% by 12 pairs of slots"
     assert reported["guard"] == guard
+    assert reported["machine"] == "netdev-budget: 2, set, was 300"
     assert reported["events lost"] == "0, 1 re-syncs"
     assert reported["own CPU"] == "1.25% of a core, may use 1.00%; over: 3 flows wait for it"
     assert json.loads("\n".join(lines(daemon, "status", "--json")))["overflow"] == 3

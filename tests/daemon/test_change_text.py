@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from atfnd.daemon.change_text import source_of
-from atfnd.model import Action, ActionKind, Device, InterfaceRule, Policy
+from atfnd.model import Action, ActionKind, Device, InterfaceRule, Policy, SoftirqBudget
 from tests.values import NIC, RULE, key
 
 __all__: list[str] = []
@@ -44,3 +44,10 @@ def test_a_change_of_a_flow_names_the_flows_rule() -> None:
     insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", RULE.name)
     assert source_of(insert, NIC, POLICY) == RULE.source
     assert source_of(replace(insert, rule_name="gone"), NIC, POLICY) is None
+
+
+def test_a_setting_of_the_whole_machine_names_where_the_policy_asks_for_it() -> None:
+    change = Action.of_setting("nic", "netdev-budget", "2")
+    policy = replace(POLICY, softirq_budget=SoftirqBudget(packets=2, source="f:9"))
+    assert source_of(change, NIC, policy) == "f:9"
+    assert source_of(change, NIC, POLICY) is None

@@ -27,6 +27,7 @@ from atfnd.model import FlowState, Policy, ReadBytes, Restored
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
+from atfnd.program.host_settings import HOST
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -80,9 +81,10 @@ class Bed:
             pause=self._release,
         )
         epolls = anything(arm=lambda: None, take_back=lambda: None, pause=list)
+        host = anything(arm=lambda: None, look=lambda: None, take_back=lambda: None, pause=list)
         journal = anything(names=lambda nic: self.named)
         self.operator = OperatorCommands(
-            nics, executor, arming, cpus, epolls, self.table, journal, self.undo_journal,
+            nics, executor, arming, cpus, epolls, host, self.table, journal, self.undo_journal,
             self.orders, self.log,
         )  # fmt: skip
 
@@ -333,7 +335,7 @@ def test_a_resume_takes_nothing_for_what_another_nics_flows_are(bed: Bed) -> Non
     assert bed.did(bed.operator.resume) == []
 
 
-@pytest.mark.parametrize("of", [CGROUPS, BALANCER])
+@pytest.mark.parametrize("of", [CGROUPS, HOST, BALANCER])
 def test_a_resume_takes_back_what_another_program_changed_in_the_machine(bed: Bed, of: str) -> None:
     bed.undo_journal.note(of, "one", "before")
     bed.undo_journal.wrote(of, "one", "ours")

@@ -59,6 +59,11 @@ def test_another_name_is_another_process(tmp_path: Path, name: str) -> None:
         assert found(pid) == []
 
 
+def test_bpftune(tmp_path: Path) -> None:
+    with decoy(tmp_path, "bpftune") as pid:
+        assert found(pid, tmp_path) == [Rival("bpftune", pid)]
+
+
 def test_tuned_and_its_profile(tmp_path: Path) -> None:
     with decoy(tmp_path, "tuned") as pid:
         assert found(pid, tmp_path) == [Rival("tuned", pid)]

@@ -127,6 +127,9 @@ def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | N
     armed = [str(rule) for rule in policy.interfaces if rule.armed]
     print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
     print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
+    if asked := policy.softirq_budget.values:
+        values = ", ".join(f"{name} {value}" for name, value in asked.items())
+        print(f"host: {values} ({policy.softirq_budget.source})")
     for rule in policy.flows:
         order = "" if rule.placement is Placement.LEAVE else f", order {rule.order.value}"
         print(f"{rule.name}: {rule.placement}{order} ({rule.source})")

@@ -702,7 +702,8 @@ class SoftirqBudgetEntry(Entry):
     """`net.core.netdev_budget`. It is compared after each poll, and a poll takes 64 packets at
     most: with 2, a pass is one poll."""
     time: Annotated[BudgetTime | None, something("a time")] = None
-    """`net.core.netdev_budget_usecs`. The kernel counts it in ticks of its timer, 1 to 10 ms."""
+    """`net.core.netdev_budget_usecs`. The kernel counts it in ticks of its timer, 1 to 10 ms, and
+    since 2025 it refuses less than two."""
 
     @model_validator(mode="after")
     def _says_something(self) -> SoftirqBudgetEntry:
