@@ -73,7 +73,7 @@ from atfnd.program.host_settings import HOST, HostSettings
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.setting import DONE, Settings, Undone
+from atfnd.program.setting import DONE, Undone
 
 __all__ = ["Executor", "UndoPermit"]
 
@@ -202,7 +202,7 @@ class Executor:
     def write_cpuset(self, action: Action) -> Outcome:
         """Set the CPUs of a cgroup whose processes use this armed NIC. Unrecorded: the journal
         cannot be written, and the kernel was not asked."""
-        return self._write_of_application(self._cpusets, action)
+        return self._write_if_armed(action, partial(setting.tried, self._cpusets, verbatim=True))
 
     async def ban(
         self, pid: int, irqs: Mapping[str, frozenset[int]], ended: Mapping[Ban, UndoPermit]
@@ -266,11 +266,13 @@ class Executor:
     def assist_epoll(self, action: Action) -> Outcome:
         """Have an epoll of an application that uses this armed NIC prefer busy polling. Unrecorded:
         as `write_cpuset`."""
-        return self._write_of_application(self._epolls, action)
+        return self._write_if_armed(action, partial(setting.tried, self._epolls, verbatim=True))
 
-    def _write_of_application(self, owner: Settings, action: Action) -> Outcome:
+    def _write_if_armed(
+        self, action: Action, write: Callable[[UndoJournal, Action], Outcome]
+    ) -> Outcome:
         if self.armed(action.nic):
-            outcome = setting.tried(owner, self._undo_journal, action, verbatim=True)
+            outcome = write(self._undo_journal, action)
         else:
             outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
         self._changes.record(outcome)
@@ -279,12 +281,7 @@ class Executor:
     def write_host(self, action: Action) -> Outcome:
         """Set a setting of the whole machine, for this armed NIC, and read it back. A journal that
         cannot be written is an Outcome, too."""
-        if self.armed(action.nic):
-            outcome = setting.apply(self._host, self._undo_journal, action)
-        else:
-            outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
-        self._changes.record(outcome)
-        return outcome
+        return self._write_if_armed(action, partial(setting.apply, self._host))
 
     def put_back_host(self, name: str, permit: UndoPermit) -> list[Undone]:
         """Give a setting of the whole machine its value from before us, and read it back."""
