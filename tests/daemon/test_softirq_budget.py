@@ -78,6 +78,10 @@ def test_it_is_shown_with_what_it_was_and_who_asks(bed: Bed) -> None:
     bed.start()
     becomes(*OURS)
     states(bed, "set", "set")
+    app = bed.apps.tcp()
+    bed.steered(app)
+    said = bed.daemon.ctl("explain", str(app.key)).stdout
+    assert "the softirq budget of the policy does not bound it" in " ".join(said.split())
     assert "netdev-budget: 280, set, was 290" in bed.daemon.ctl("status").stdout
     said = bed.daemon.ctl("doctor").stdout
     assert "netdev-budget is 280, as the policy asks" in said
