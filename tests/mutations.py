@@ -2486,6 +2486,8 @@ MUTATIONS = [
         (" and not self.lent.stuck(queue, self.terms, self.now_ns)", ""),
         ("times >= terms.stuck_after", "times > terms.stuck_after"),
         (" and now_ns < until_ns", ""),
+    ),
+    *_of(
         "engine/host_settings.py", "host_settings",
         ("        if again or value != wanted.get(name):\n", "        if value != wanted.get(name):\n"),
         ("        if again or value != wanted.get(name):\n", "        if again:\n"),
