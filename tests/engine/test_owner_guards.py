@@ -104,7 +104,8 @@ def test_a_queue_that_could_not_follow_time_after_time_is_its_owners_no_more() -
     """Its flows may have another way: with a policy of bounded order, in a gap of each."""
     waits_ns = NOW_NS + 1
     for times, owners, at in ((4, {0: 7}, None), (5, {}, None), (5, {1: 7}, 0)):
-        lent, queues = Lent(put_off={0: (times, waits_ns)}), {0: 0} if at is None else {0: 0, 1: 3}
+        lent = Lent(put_off={0: (times, waits_ns)})
+        queues: dict[int, int | None] = {0: 0} if at is None else {0: 0, 1: 3}
         user = owner(7, 3)._replace(at=at)
         before = {0: 7} if at is None else {}
         assert look(before, user, queues=queues, lent=lent) == (owners, [])
