@@ -69,6 +69,7 @@ ALONE = {
     "test_gain_lab": "compares shares",
     "test_rfs": "sets the table of RFS that the whole machine has",
     "test_with_rfs": "sets the table of RFS that the whole machine has",
+    "test_softirq_budget": "sets the budget of softirqs that the whole machine has",
     "test_measuring": "measures",
     "test_guarding": "measures",
     "test_auto_lab": "threads with real-time priority, and shares of CPUs",
