@@ -3,11 +3,10 @@
 
     gen --g0/e0--> fwd <--e1/g1-- gen        fwd --e2/s2--> sink
 
-Three veth pairs in three namespaces. A NAPI thread polls e0, e1 and s2 each (SCHED_FIFO), which is
-the driver of Rx1, Rx2 and Tx: the ring between e2 and s2 is the Tx ring, 256 entries, whose
-producers take a lock; who takes back what was sent is s2's thread, which drops it
-(bench/extension/arrivals.bpf.c). Senders have no TSO, or veth would leave NAPI out. There is no
-netfilter rule, no queueing discipline, no IPv6.
+Three wires in three namespaces; of what kind, the caller says. What polls e0, e1 and s2 is the
+driver of Rx1, Rx2 and Tx: the ring between e2 and s2 is the Tx ring, 256 entries, whose producers
+take a lock; who takes back what was sent is s2's NAPI, which drops it
+(bench/extension/arrivals.bpf.c). There is no netfilter rule, no queueing discipline, no IPv6.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import contextlib
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -34,20 +33,23 @@ __all__ = [
     "EGRESS",
     "RECEIVERS",
     "SENDER",
+    "End",
     "Forwarder",
     "Frames",
     "Offered",
+    "Wire",
     "built",
     "forwarder",
     "offered",
+    "polled_by_thread",
     "sent",
 ]
 
 SOURCE = Path(__file__).with_name("traffic") / "frames.c"
 RECEIVERS, EGRESS, SENDER = ("e0", "e1"), "e2", "s2"
 DESTINATION = "10.30.0.2"
-RX_PRIORITY, TX_PRIORITY = 10, 20  # what was sent is taken back before more is received
 MACS = {name: f"02:00:00:00:20:0{at}" for at, name in enumerate(("e0", "e1", "e2", "s2"))}
+RX_PRIORITY, TX_PRIORITY = 10, 20  # what was sent is taken back before more is received
 GENERATOR_PRIORITY = 30  # it stands for a machine of its own
 
 
@@ -102,24 +104,17 @@ class Offered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forwarder:
-    """It forwards as long as its `with` lasts. `napis` of e0, e1, e2 and s2, one each; e2 receives
-    nothing."""
+    """It forwards as long as its `with` lasts. `gen`, `fwd` and `sink` are network namespaces."""
 
     gen: str
     fwd: str
     sink: str
     program: Path
-    napis: Mapping[str, Napis]
     _arrivals: _bench.Arrivals
 
-    def thread(self, interface: str) -> int:
-        """Pid of its NAPI thread."""
-        return self.napis[interface].threads[0]
-
-    def place(self, cpus: Mapping[str, Iterable[int]]) -> None:
-        """Confine NAPI threads to these CPUs."""
-        for interface, allowed in cpus.items():
-            os.sched_setaffinity(self.thread(interface), set(allowed))
+    def netns_of(self, interface: str) -> str:
+        """Of one of the three that receive: e0, e1, s2."""
+        return self.sink if interface == SENDER else self.fwd
 
     def rps(self, cpus: Iterable[int]) -> None:
         """Have what e0 and e1 receive handed to these CPUs by its hash; none: to no other."""
@@ -133,11 +128,6 @@ class Forwarder:
         one, two, bytes_ = self._arrivals.counts()
         return Frames((one, two), bytes_, tuple(array("Q", self._arrivals.delays())))
 
-    def dropped(self) -> int:
-        """Frames that were received and not sent: the Tx ring was full."""
-        [link] = json.loads(succeed("ip", "-n", self.fwd, "-s", "-j", "link", "show", "e2"))
-        return int(link["stats64"]["tx"]["dropped"])
-
 
 def built(folder: Path) -> Path:
     """The generator, compiled there."""
@@ -146,9 +136,19 @@ def built(folder: Path) -> Path:
     return program
 
 
+class End(NamedTuple):
+    """Of a wire: an interface to be, and its namespace."""
+
+    netns: str
+    name: str
+
+
+Wire = Callable[[int, End, End], None]  # lays the wire of this number between the two
+
+
 @contextlib.contextmanager
-def forwarder(program: Path) -> Iterator[Forwarder]:
-    """One, named after this process."""
+def forwarder(program: Path, wire: Wire) -> Iterator[Forwarder]:
+    """One, its namespaces named after this process."""
     gen, fwd, sink = (f"bench{os.getpid()}-{role}" for role in ("gen", "fwd", "sink"))
     with contextlib.ExitStack() as undo:
         for name in (gen, fwd, sink):
@@ -156,43 +156,33 @@ def forwarder(program: Path) -> Iterator[Forwarder]:
             undo.callback(succeed, "ip", "netns", "del", name)
             off = "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"
             succeed("ip", "netns", "exec", name, "sysctl", "-q", "-w", *off)
-        for at, (here, there) in enumerate(((gen, "g0"), (gen, "g1"), (sink, "s2"))):
-            _pair(fwd, f"e{at}", here, there)
-        for at in range(3):
-            succeed("ip", "-n", fwd, "addr", "add", f"10.{at + 1}0.0.1/24", "dev", f"e{at}")
+        for at, there in enumerate((End(gen, "g0"), End(gen, "g1"), End(sink, SENDER))):
+            here = End(fwd, f"e{at}")
+            wire(at, here, there)
+            for netns, name in (here, there):
+                if name in MACS:
+                    succeed("ip", "-n", netns, "link", "set", name, "address", MACS[name])
+                succeed("ip", "-n", netns, "link", "set", name, "up")
+            succeed("ip", "-n", fwd, "addr", "add", f"10.{at + 1}0.0.1/24", "dev", here.name)
         succeed("ip", "netns", "exec", fwd, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1")
-        neighbour = (DESTINATION, "lladdr", MACS["s2"], "dev", "e2", "nud", "permanent")
+        neighbour = (DESTINATION, "lladdr", MACS[SENDER], "dev", EGRESS, "nud", "permanent")
         succeed("ip", "-n", fwd, "neigh", "add", *neighbour)
-        napis = {name: _polled(fwd, name, RX_PRIORITY) for name in (*RECEIVERS, EGRESS)}
-        napis[SENDER] = _polled(sink, SENDER, TX_PRIORITY)
-        arrivals = within(sink, lambda: _bench.Arrivals(_ifindex(sink, SENDER)))
+        with contextlib.closing(Interface(SENDER, path_of(sink))) as sender:
+            ifindex = sender.ifindex
+        arrivals = within(sink, lambda: _bench.Arrivals(ifindex))
         undo.callback(arrivals.close)
-        yield Forwarder(gen, fwd, sink, program, napis, arrivals)
+        yield Forwarder(gen, fwd, sink, program, arrivals)
 
 
-def _pair(fwd: str, ours: str, other: str, theirs: str) -> None:
-    peer = ("peer", "name", theirs, "netns", other)
-    succeed("ip", "link", "add", ours, "netns", fwd, "type", "veth", *peer)
-    for netns, name in ((fwd, ours), (other, theirs)):
-        if name in MACS:
-            succeed("ip", "-n", netns, "link", "set", name, "address", MACS[name])
-        succeed("ip", "netns", "exec", netns, "ethtool", "-K", name, "tso", "off")
-        succeed("ip", "-n", netns, "link", "set", name, "up")
-
-
-def _ifindex(netns: str, name: str) -> int:
-    with contextlib.closing(Interface(name, path_of(netns))) as interface:
-        return interface.ifindex
-
-
-def _polled(netns: str, name: str, priority: int) -> Napis:
-    """By a thread of its own, as prompt as an interrupt."""
-    with contextlib.closing(Interface(name, path_of(netns))) as interface:
+def polled_by_thread(host: Forwarder, name: str) -> Napis:
+    """e0, e1, e2 or s2, by a thread of its own that is as prompt as an interrupt."""
+    netns = path_of(host.netns_of(name))
+    with contextlib.closing(Interface(name, netns)) as interface:
         interface.set_gro(True)
         interface.write("threaded", "1")
-        napis = Napis.of(path_of(netns), interface.ifindex)
+        napis = Napis.of(netns, interface.ifindex)
     for thread in napis.threads:
-        make_realtime(thread, None, priority)
+        make_realtime(thread, None, TX_PRIORITY if name == SENDER else RX_PRIORITY)
     return napis
 
 

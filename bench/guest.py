@@ -19,16 +19,20 @@ from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
 from bench import (
+    forward_report,
+    forward_simnic,
     locality,
     ordering,
     ordering_pace,
     ordering_report,
     reaction,
     rules,
+    sim_forwarder,
     unpinned,
     waiting,
 )
 from bench.ending import ended_in_order
+from bench.forward_load import Run
 from bench.machine import Machine, machine
 from bench.report import Report
 from bench.sim_bed import apart_bed, sim_bed, threaded_bed
@@ -44,6 +48,7 @@ NOTE = "in a guest of QEMU without KVM: every instruction is emulated, only rati
 class _Bench(NamedTuple):
     measure: Callable[[int], Any]
     report: Callable[[Any], Report]
+    machine: emulated.Machine = emulated.Machine()
 
 
 _BENCHES = {
@@ -63,6 +68,13 @@ _BENCHES = {
     "unpinned-simnic": _Bench(
         partial(unpinned.measure, make_bed=apart_bed, load=unpinned.SIMNIC),
         partial(unpinned.report, load=unpinned.SIMNIC),
+    ),
+    "forward-simnic": _Bench(
+        forward_simnic.measure,
+        lambda measured: forward_report.report(
+            [Run(*each) for each in measured], forward_simnic.SIMNIC
+        ),
+        emulated.Machine(nics=(emulated.Nics("nvme", sim_forwarder.PORTS),)),
     ),
     "waiting-simnic": _Bench(
         partial(waiting.measure, make_bed=sim_bed, load=waiting.SIMNIC),
@@ -90,7 +102,7 @@ def _asked(name: str, rounds: int) -> Any:
     print(f"{name}: a guest is measuring, {rounds} rounds", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "bench.guest", name, str(rounds)]
     said = io.BytesIO()
-    outcome = boot.run(command, emulated.Machine(), DEADLINE_S, said, sys.stderr.buffer)
+    outcome = boot.run(command, _BENCHES[name].machine, DEADLINE_S, said, sys.stderr.buffer)
     for complaint in outcome.complaints:
         print(f"guest kernel: {complaint}", file=sys.stderr)
     if outcome.exit_code:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,12 +26,16 @@ _HANDS_TIED = (
 
 
 @contextmanager
-def balancer(*options: str, tied: Path | None, interval_s: int = 1) -> Iterator[int]:
+def balancer(
+    *options: str, tied: Path | None, interval_s: int = 1, banned_cpus: Iterable[int] = ()
+) -> Iterator[int]:
     """Its pid, once it answers. It looks at the interrupts every `interval_s`. Tied, it moves none,
     and its socket is in the folder `irqbalance` of this one."""
     tree = irqbalance()
     libraries = [tree / "usr/lib/x86_64-linux-gnu", tree / "lib/x86_64-linux-gnu"]
     environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(map(str, libraries))}
+    if banned := ",".join(map(str, banned_cpus)):
+        environment["IRQBALANCE_BANNED_CPULIST"] = banned
     words = [str(tree / "usr/sbin/irqbalance"), "--foreground", f"--interval={interval_s}"]
     sockets = _SOCKETS if tied is None else tied / "irqbalance"
     sockets.mkdir(exist_ok=True)

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from bench import forward, plot
+from bench import forward, forward_report, plot
 from bench import report as report_module
-from bench.forward import Load, Run, Subject
-from bench.forwarder import RECEIVERS, SENDER, Forwarder, Frames, built, forwarder, offered, sent
+from bench.forward import LAB, Subject
+from bench.forward_load import Run
+from bench.forwarder import RECEIVERS, SENDER, Frames, built, offered, sent
 from bench.pollers import Pollers
 from bench.polling import INTERRUPT, deferred, polled_as
+from bench.veth_forwarder import VethForwarder, veth_forwarder
 from tests.wait import until
 
 __all__: list[str] = []
@@ -31,30 +33,30 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[Forwarder]:
-    with forwarder(built(tmp_path)) as made:
+def bed(tmp_path: Path) -> Iterator[VethForwarder]:
+    with veth_forwarder(built(tmp_path)) as made:
         yield made
 
 
 def test_what_is_offered_at_both_ports_arrives_and_each_thread_has_polled_its_part(
-    bed: Forwarder,
+    bed: VethForwarder,
 ) -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     bed.place({"e0": [first], "e1": [first], SENDER: [second]})
     threads = {name: bed.thread(name) for name in (*RECEIVERS, SENDER)}
-    before, dropped = bed.arrived(), bed.dropped()
+    before, dropped = bed.host.arrived(), bed.dropped()
     with Pollers(list(threads.values())) as pollers:
-        with offered(bed, 4000, 0.25, "mix", second) as generator:
+        with offered(bed.host, 4000, 0.25, "mix", second) as generator:
             given = sent(generator, 30)
         expected = given.sent - (bed.dropped() - dropped)
-        until(lambda: bed.arrived().since(before).frames >= expected, "all have arrived")
+        until(lambda: bed.host.arrived().since(before).frames >= expected, "all have arrived")
         # The kernel may skip our programs for some polls while others attach theirs.
         until(
             lambda: all(pollers.totals(pid).packets > expected / 4 for pid in threads.values()),
             "each thread has polled its part",
         )
         received = sum(pollers.totals(threads[name]).packets for name in RECEIVERS)
-    found = bed.arrived().since(before)
+    found = bed.host.arrived().since(before)
     assert found.frames == expected > 0
     assert received <= given.sent
     assert min(found.of_ports) > expected / 4
@@ -63,7 +65,7 @@ def test_what_is_offered_at_both_ports_arrives_and_each_thread_has_polled_its_pa
     assert 0 < (found.delay_ns(0.5) or 0) <= (found.delay_ns(0.99) or 0)
 
 
-def test_a_mode_of_reception_is_set_and_taken_back(bed: Forwarder) -> None:
+def test_a_mode_of_reception_is_set_and_taken_back(bed: VethForwarder) -> None:
     napis = [bed.napis[name] for name in RECEIVERS]
     before = [each.values() for each in napis]
     with polled_as(deferred(50), napis):
@@ -74,7 +76,7 @@ def test_a_mode_of_reception_is_set_and_taken_back(bed: Forwarder) -> None:
 
 def test_every_frame_is_accounted_for_in_each_mode() -> None:
     asked = [Subject("II", INTERRUPT), Subject("II", deferred(50)), Subject("rps", INTERRUPT)]
-    runs = forward.measure(1, Load((0.1, 0.5), 0.1), asked)
+    runs = forward.measure(1, LAB._replace(shares=(0.1, 0.5), window_s=0.1), asked)
     assert {(run.sizes, run.subject, run.load) for run in runs} == {
         (sizes, subject, load)
         for sizes in ("64", "mix")
@@ -85,8 +87,9 @@ def test_every_frame_is_accounted_for_in_each_mode() -> None:
         assert run.unexplained == 0
         assert 0 < run.out_pps <= run.offered_pps
         assert 0 < run.p50_ns <= run.p99_ns
+        assert run.rx_share is not None
         assert run.rx_share > 0
-    report = forward.report(runs)
+    report = forward_report.report(runs, LAB)
     assert ("64: capacity", "rps / II") in {(row.what, row.contender) for row in report.rows}
 
 
@@ -110,13 +113,13 @@ def test_a_delay_is_the_middle_of_its_slot() -> None:
 def run(placement: str, load: float, sizes: str = "64", **values: Any) -> Run:
     usual = Run(
         sizes, placement, "DE", load, 500e3, 500e3 * load, 500e3 * load, 30e6 * load, 0.0, 0.0,
-        0.0, 20e3, 50e3, 10e3, 5e3, 0.4, 0.2, 0.0, 1.0,
+        0.0, 20e3, 50e3, 10e3, 5e3, 1.0, rx_share=0.4, tx_share=0.2, ring_waits=0.0,
     )  # fmt: skip
     return usual._replace(**values)
 
 
 def kept(runs: list[Run]) -> dict[str, bool]:
-    return {target.what: target.met for target in forward.report(runs).targets}
+    return {target.what: target.met for target in forward_report.report(runs, LAB).targets}
 
 
 def test_the_acceptance_lines_are_what_they_say() -> None:
@@ -152,7 +155,9 @@ def test_atfnd_is_held_against_the_best_static_mode_of_its_rounds() -> None:
 
 
 def test_a_figure_is_a_table_of_subjects_and_loads(tmp_path: Path) -> None:
-    forward.report([run("0", 0.1), run("0", 0.5), run("I", 0.1), run("I", 0.5, loss=0.25)])
+    forward_report.report(
+        [run("0", 0.1), run("0", 0.5), run("I", 0.1), run("I", 0.5, loss=0.25)], LAB
+    )
     text = (tmp_path / "forward.md").read_text()
     assert "64 B, Fig. 5, 11: loss (%)" in text
     assert "|  | 10% | 50% |" in text

@@ -142,5 +142,6 @@ def test_what_this_machine_says() -> None:
         "reaction-simnic",
         "ordering-simnic",
         "unpinned-simnic",
+        "forward-simnic",
         "waiting-simnic",
     )

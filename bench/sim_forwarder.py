@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The forwarding host on three pairs of the test driver's ports, inside the guest (tests/guest).
+
+Loads and unloads the module simnic on six idle PCI functions, with one queue a port: the vectors
+are real ones, and softirqs poll. Reads and writes /proc/irq/N/smp_affinity_list,
+/proc/irq/default_smp_affinity and net.core.netdev_budget; reads /proc/stat,
+/proc/net/softnet_stat (net/core/net-procfs.c) and the ports' rx_missed_errors. The last CPU belongs
+to the generator, and what the kernel places by default is kept off it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from atfnd.errors import OperatorError
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.irq import actions, deliveries, set_affinity
+from atfnd.kernel.system.netns import path_of
+from atfnd.observe.processes.cpu_time import cpu_time
+from bench.bed import succeed
+from bench.children import until
+from bench.forward_load import Reading
+from bench.forwarder import (
+    RECEIVERS,
+    SENDER,
+    End,
+    Forwarder,
+    forwarder,
+    offered,
+    polled_by_thread,
+    sent,
+)
+from tests.guest.simlab import MODULE, unloaded
+
+__all__ = ["BUDGET", "SimForwarder", "budget", "by_threads", "sim_forwarder"]
+
+BUDGET = Path("/proc/sys/net/core/netdev_budget")
+DEFAULT_AFFINITY = Path("/proc/irq/default_smp_affinity")
+SOFTNET = Path("/proc/net/softnet_stat")
+DROPPED, SQUEEZED = 1, 2  # columns, hexadecimal
+PORTS = 6
+NAMES = (*RECEIVERS, SENDER)
+FEW_PPS, FEW_S = 500, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class SimForwarder:
+    """`irqs` of e0, e1 and s2, one each. `cpus` are the host's, without the generator's."""
+
+    host: Forwarder
+    irqs: Mapping[str, int]
+    cpus: tuple[int, ...]
+    generators_cpu: int
+    ports: Mapping[str, Interface]  # that receive; they lose what their rings have no room for
+
+    def place(self, cpus: Mapping[str, int]) -> None:
+        """Interrupts, each to one CPU. It has effect with the next one: some frames are sent."""
+        for interface, cpu in cpus.items():
+            set_affinity(self.irqs[interface], {cpu})
+        self.used()
+        until(lambda: self.delivered_on() == cpus, f"interrupts are on the CPUs {dict(cpus)}")
+
+    def used(self, rate_pps: float = FEW_PPS, seconds: float = FEW_S) -> None:
+        """Frames are sent, of 64 bytes."""
+        with offered(self.host, rate_pps, seconds, "64", self.generators_cpu) as generator:
+            sent(generator, seconds + 60)
+
+    def delivered_on(self) -> dict[str, int]:
+        """The CPU of each interrupt: `effective_affinity_list`."""
+        files = {
+            name: f"/proc/irq/{irq}/effective_affinity_list" for name, irq in self.irqs.items()
+        }
+        return {name: int(Path(file).read_text()) for name, file in files.items()}
+
+    def dropped(self) -> int:
+        """By rings that were full, and by the backlogs of CPUs (RPS)."""
+        missed = [
+            int(port.read("statistics/rx_missed_errors") or 0) for port in self.ports.values()
+        ]
+        return sum(missed) + _softnet(DROPPED)
+
+    def read(self) -> Reading:
+        """Interrupts for wakes."""
+        idle_ns = cpu_time(()).idle_ns
+        return Reading(
+            time.monotonic_ns(),
+            {name: deliveries(irq) or 0 for name, irq in self.irqs.items()},
+            idle_ns={name: idle_ns[cpu] for name, cpu in self.delivered_on().items()},
+            squeezes=_softnet(SQUEEZED),
+        )
+
+
+def _softnet(column: int) -> int:
+    """Of all CPUs."""
+    return sum(int(line.split()[column], 16) for line in SOFTNET.read_text().splitlines())
+
+
+@contextlib.contextmanager
+def sim_forwarder(program: Path) -> Iterator[SimForwarder]:
+    """One, until the `with` ends. OperatorError: the guest has not six functions for the ports."""
+    *cpus, generators_cpu = sorted(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(_loaded(cpus))
+        host = undo.enter_context(forwarder(program, _plug))
+        ports = {name: Interface(name, path_of(host.netns_of(name))) for name in NAMES}
+        for port in ports.values():
+            undo.callback(port.close)
+        named = {action: irq for irq, action in actions().items()}
+        irqs = {name: named[f"{name}-TxRx-0"] for name in NAMES}
+        yield SimForwarder(host, irqs, tuple(cpus), generators_cpu, ports)
+
+
+@contextlib.contextmanager
+def _loaded(cpus: Iterable[int]) -> Iterator[None]:
+    before = DEFAULT_AFFINITY.read_text()
+    DEFAULT_AFFINITY.write_text(f"{sum(1 << cpu for cpu in cpus):x}")
+    try:
+        succeed("insmod", str(MODULE), "pairs=0", "max_queues=1", "queues=1", "ring=256")
+        if not Path(f"/sys/class/net/sim{PORTS - 1}").exists():
+            raise OperatorError(f"simnic has less than {PORTS} ports", "--nic nvme:6")
+        yield
+    finally:
+        until(unloaded, "simnic is unloaded", 30)
+        DEFAULT_AFFINITY.write_text(before)
+
+
+def _plug(at: int, here: End, there: End) -> None:
+    """Ports 2N and 2N + 1 are the ends of a wire."""
+    for number, (netns, name) in ((2 * at, here), (2 * at + 1, there)):
+        succeed("ip", "link", "set", f"sim{number}", "netns", netns, "name", name)
+
+
+@contextlib.contextmanager
+def budget(packets: int) -> Iterator[None]:
+    """Of a softirq's pass over the NAPIs of its CPU (net.core.netdev_budget), until the `with`
+    ends."""
+    before = BUDGET.read_text()
+    BUDGET.write_text(str(packets))
+    try:
+        yield
+    finally:
+        BUDGET.write_text(before)
+
+
+@contextlib.contextmanager
+def by_threads(bed: SimForwarder) -> Iterator[None]:
+    """Each port that receives is polled by a thread, where its interrupt is."""
+    try:
+        for name, cpu in bed.delivered_on().items():
+            for thread in polled_by_thread(bed.host, name).threads:
+                os.sched_setaffinity(thread, {cpu})
+        yield
+    finally:
+        for port in bed.ports.values():
+            port.write("threaded", "0")
