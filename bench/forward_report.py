@@ -5,6 +5,7 @@ figures as tables in NAME.md, curves by load.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bench import plot
@@ -74,6 +75,10 @@ def _identities(report: Report, runs: Sequence[Run], cells: Cells, usual: str) -
     report.targets.append(Target("loss that no ring counted, worst run", worst, 0.01, False, ""))
     skipped = max(each.skipped for each in runs)
     report.notes.append(f"the generator sent less than asked for, worst run: {skipped:.1%}")
+    for placement in dict.fromkeys(each.placement for each in runs if each.cpus is not None):
+        seen = Counter(each.cpus for each in runs if each.placement == placement)
+        where = "; ".join(f"{cpus} in {times} runs" for cpus, times in seen.most_common())
+        report.notes.append(f"{placement}: interrupts of e0, e1, s2 were on the CPUs {where}")
     loads = sorted({load for _, _, load in cells})
     static = [name for name in STATIC if ("64", f"{name}, {usual}", loads[0]) in cells]
     if _known(cells, "ring_waits"):

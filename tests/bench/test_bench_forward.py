@@ -162,3 +162,34 @@ def test_a_figure_is_a_table_of_subjects_and_loads(tmp_path: Path) -> None:
     assert "64 B, Fig. 5, 11: loss (%)" in text
     assert "|  | 10% | 50% |" in text
     assert "| I, DE | 0 | 25 |" in text
+
+
+def of_softirqs(placement: str, reception: str, load: float, **values: Any) -> Run:
+    usual: dict[str, Any] = {"rx_share": None, "tx_share": None, "ring_waits": None}
+    usual |= {"rx_idle": 0.4, "tx_idle": 0.6, "squeezes_per_s": 10.0, "cpus": "0, 1, 2"}
+    return run(placement, load, **{**usual, "reception": reception, **values})
+
+
+def test_softirqs_are_held_against_each_other_and_against_threads(tmp_path: Path) -> None:
+    runs = [
+        of_softirqs("I", reception, load, **(ours if load > 1 else {}))
+        for reception, ours in (
+            ("NAPI(300)", {"p50_ns": 200e3, "rx_idle": 0.1, "out_pps": 400e3}),
+            ("NAPI(2)", {"squeezes_per_s": 300.0}),
+            ("DE", {"out_pps": 390e3}),
+        )
+        for load in (0.1, 0.5, 1.2)
+    ]
+    report = forward_report.report(runs, LAB)
+    said = {target.what: target for target in report.targets}
+    assert said[
+        "64: I, idle of the receivers' CPUs - the sender's, most of the loads from 20 %"
+    ].met
+    squeezes = said["64: I: squeezes, NAPI(2) / NAPI(300), all loads"]
+    assert (squeezes.reached, squeezes.met) == (320 / 30, True)
+    assert not said["64: I: forwarded at 120%, DE / NAPI(300)"].met
+    assert said["64: I: delay at 10%, DE / NAPI(300)"].met
+    assert "I: interrupts of e0, e1, s2 were on the CPUs 0, 1, 2 in 9 runs" in report.notes
+    text = (tmp_path / "forward.md").read_text()
+    assert "| I, NAPI(300) | 40 \\| 60 | 40 \\| 60 | 10 \\| 60 |" in text
+    assert "waits" not in text

@@ -24,6 +24,7 @@ __all__: list[str] = []
 GUEST = ["--nic", "nvme:6"]
 pytestmark = pytest.mark.usefixtures("own_affinity")
 DEFAULT_AFFINITY = Path("/proc/irq/default_smp_affinity")
+MODES = {"0": (0, 0, 0), "I": (0, 1, 2), "II": (0, 2, 1)}  # CPUs of Rx1, Rx2, Tx
 FRAMES_PPS, FRAMES_S = 2000, 0.5
 TINY = SIMNIC._replace(shares=(0.2, 1.0), window_s=0.2, least_pps=3000, most_pps=4000)
 ASKED = [
@@ -77,6 +78,8 @@ def test_every_row_has_frames_and_each_of_them_is_accounted_for(runs: list[Run])
         assert run.unexplained == 0, run
         assert 0 < run.p50_ns <= run.p99_ns
         assert run.rx_wakes_per_s > 0
+        if run.placement in MODES:
+            assert run.cpus == ", ".join(map(str, MODES[run.placement]))
         assert run.rx_idle is not None
         assert run.tx_idle is not None
         assert 0 <= min(run.rx_idle, run.tx_idle) <= max(run.rx_idle, run.tx_idle) < 1.1
@@ -85,9 +88,7 @@ def test_every_row_has_frames_and_each_of_them_is_accounted_for(runs: list[Run])
 def test_they_are_reported(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plot, "curves", lambda *_, **__: None)  # drawn on the host
     sections = list[markdown.Section]()
-    monkeypatch.setattr(
-        forward_report, "write_sections", lambda _, given: sections.extend(given) or Path()
-    )
+    monkeypatch.setattr(forward_report, "write_sections", lambda _, given: sections.__iadd__(given))
     report = forward_report.report(runs, TINY)
     assert ("64: capacity", "rps / II") in {(row.what, row.contender) for row in report.rows}
     assert any("squeezes, NAPI(2) / NAPI(300)" in target.what for target in report.targets)
@@ -96,7 +97,7 @@ def test_they_are_reported(runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> 
     assert not any("waits" in title for title in titles)  # QEMU without KVM reports none
 
 
-@pytest.mark.parametrize(("mode", "where"), [("0", (0, 0, 0)), ("I", (0, 1, 2)), ("II", (0, 2, 1))])
+@pytest.mark.parametrize(("mode", "where"), MODES.items())
 def test_interrupts_go_where_the_mode_says(
     bed: SimForwarder, mode: str, where: tuple[int, int, int]
 ) -> None:
