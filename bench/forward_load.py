@@ -13,15 +13,14 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from atfnd.errors import OperatorError
-from bench.children import until
-from bench.forwarder import RECEIVERS, SENDER, Forwarder, Frames, offered, sent
+from bench.forwarder import RECEIVERS, SENDER, Forwarder, Frames, Offered, offered, sent
 
 __all__ = ["SIZES", "Bed", "Load", "Reading", "Reception", "Run", "placed"]
 
 SIZES = ("64", "mix")
-STEP, LOST = 1.3, 0.1
+LOST = 0.1
 SETTLE_S = 0.1
-DRAINED_S = 0.02
+LOOK_S, QUIET_S = 0.02, 1.0
 
 
 class Load(NamedTuple):
@@ -32,6 +31,7 @@ class Load(NamedTuple):
     window_s: float
     least_pps: float
     most_pps: float
+    step: float = 1.3
     patience: int = 1  # so many rates in a row lose before the search ends
 
 
@@ -121,28 +121,38 @@ def _capacity_pps(bed: Bed, sizes: str, load: Load) -> float:
             tries.append(_out_pps(bed, rate_pps, sizes, load.window_s))
         best_pps = max(best_pps, *tries)
         lost = lost + 1 if max(tries) < (1 - LOST) * rate_pps else 0
-        rate_pps *= STEP
+        rate_pps *= load.step
     return best_pps
 
 
 def _out_pps(bed: Bed, rate_pps: float, sizes: str, window_s: float) -> float:
-    before = bed.host.arrived()
+    before = _count(bed)
     with offered(bed.host, rate_pps, window_s, sizes, bed.generators_cpu) as generator:
         given = sent(generator, 60)
-    return _drained(bed).since(before).frames / given.seconds
+    return _drained(bed, before, given).arrived.since(before.arrived).frames / given.seconds
 
 
-def _drained(bed: Bed) -> Frames:
-    """What has arrived, once nothing more does."""
-    last = [bed.host.arrived()]
+class _Count(NamedTuple):
+    arrived: Frames
+    dropped: int
 
-    def quiet() -> bool:
-        time.sleep(DRAINED_S)
-        last.append(bed.host.arrived())
-        return last[-1].frames == last[-2].frames
 
-    until(quiet, "the rings are empty", 30)
-    return last[-1]
+def _count(bed: Bed) -> _Count:
+    return _Count(bed.host.arrived(), bed.dropped())
+
+
+def _drained(bed: Bed, before: _Count, given: Offered) -> _Count:
+    """Once each frame is counted, or nothing has moved for a while."""
+    last, moved_s = _count(bed), time.monotonic()
+    while time.monotonic() < moved_s + QUIET_S:
+        out = last.arrived.since(before.arrived).frames + last.dropped - before.dropped
+        if out + given.refused >= given.frames:
+            break
+        time.sleep(LOOK_S)
+        was, last = last, _count(bed)
+        if was != last:
+            moved_s = time.monotonic()
+    return last
 
 
 def _one(
@@ -155,7 +165,7 @@ def _one(
     window_s: float,
 ) -> Run:
     rate_pps = share * capacity_pps
-    before, dropped = bed.host.arrived(), bed.dropped()
+    before = _count(bed)
     seconds = window_s + 2 * SETTLE_S
     with offered(bed.host, rate_pps, seconds, sizes, bed.generators_cpu) as generator:
         time.sleep(SETTLE_S)
@@ -163,7 +173,8 @@ def _one(
         time.sleep(window_s)
         ended = bed.read()
         given = sent(generator, 60)
-    out, lost = _drained(bed).since(before), bed.dropped() - dropped
+    after = _drained(bed, before, given)
+    out, lost = after.arrived.since(before.arrived), after.dropped - before.dropped
     if not out.frames or not given.frames:
         raise OperatorError("nothing was forwarded", exit_code=1)
     elapsed_ns = ended.at_ns - began.at_ns

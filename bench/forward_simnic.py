@@ -31,7 +31,7 @@ from tests.irqbalance import balancer
 __all__ = ["SIMNIC", "Subject", "measure", "subjects"]
 
 # patience, because others may have the host's CPUs for a while
-SIMNIC = Load("forward-simnic", (0.1, 0.5, 0.8, 1.0, 1.2), 0.5, 5_000, 300_000, patience=2)
+SIMNIC = Load("forward-simnic", (0.1, 0.5, 0.8, 1.0, 1.2), 0.5, 5_000, 300_000, 1.5, patience=3)
 NAMES = (*RECEIVERS, SENDER)
 Placement = Callable[[SimForwarder], AbstractContextManager[None]]
 
