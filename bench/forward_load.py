@@ -20,7 +20,7 @@ __all__ = ["SIZES", "Bed", "Load", "Reading", "Reception", "Run", "placed"]
 SIZES = ("64", "mix")
 LOST = 0.1
 SETTLE_S = 0.1
-LOOK_S, QUIET_S = 0.02, 1.0
+LOOK_S, LOOKS = 0.02, 50
 
 
 class Load(NamedTuple):
@@ -36,17 +36,17 @@ class Load(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A bed at one time. By interface, and None where the bed cannot know: `used_ns` is the CPU
-    time of its thread, `idle_ns` that of the CPU which its interrupt goes to."""
+    """A bed at one time; None where it cannot know. By interface: `wakes`, `used_ns` (the CPU time
+    of its thread) and `cpus` (of its interrupt); by CPU: `idle_ns`."""
 
     at_ns: int
     wakes: Mapping[str, int]
     used_ns: Mapping[str, int] | None = None
-    idle_ns: Mapping[str, int] | None = None
+    cpus: Mapping[str, int] | None = None
+    idle_ns: Mapping[int, int] | None = None
     ring_waits: int | None = None  # of the receivers, for the producers' lock of the Tx ring
     received: int = 0  # by their threads
     squeezes: int | None = None  # softirqs that ended with work left
-    cpus: Mapping[str, int] | None = None  # of interrupts
 
 
 class Bed(Protocol):
@@ -143,15 +143,14 @@ def _count(bed: Bed) -> _Count:
 
 def _drained(bed: Bed, before: _Count, given: Offered) -> _Count:
     """Once each frame is counted, or nothing has moved for a while."""
-    last, moved_s = _count(bed), time.monotonic()
-    while time.monotonic() < moved_s + QUIET_S:
+    last, still = _count(bed), 0
+    while still < LOOKS:
         out = last.arrived.since(before.arrived).frames + last.dropped - before.dropped
         if out + given.refused >= given.frames:
             break
         time.sleep(LOOK_S)
         was, last = last, _count(bed)
-        if was != last:
-            moved_s = time.monotonic()
+        still = still + 1 if was == last else 0
     return last
 
 
@@ -178,9 +177,9 @@ def _one(
     if not out.frames or not given.frames:
         raise OperatorError("nothing was forwarded", exit_code=1)
     elapsed_ns = ended.at_ns - began.at_ns
-    rx_wakes, tx_wakes = _shares(ended.wakes, began.wakes, elapsed_ns) or (0.0, 0.0)
-    rx_share, tx_share = _shares(ended.used_ns, began.used_ns, elapsed_ns) or (None, None)
-    rx_idle, tx_idle = _shares(ended.idle_ns, began.idle_ns, elapsed_ns) or (None, None)
+    rx_wakes, tx_wakes = _sums(_grown_each(ended.wakes, began.wakes)) or (0, 0)
+    used = _sums(_grown_each(ended.used_ns, began.used_ns))
+    idle = _sums(_idle_ns(ended, began))
     waits = _grown(ended.ring_waits, began.ring_waits)
     squeezes = _grown(ended.squeezes, began.squeezes)
     return Run(
@@ -197,13 +196,13 @@ def _one(
         skipped=given.skipped / (given.frames + given.skipped),
         p50_ns=out.delay_ns(0.5) or 0.0,
         p99_ns=out.delay_ns(0.99) or 0.0,
-        rx_wakes_per_s=1e9 * rx_wakes,
-        tx_wakes_per_s=1e9 * tx_wakes,
+        rx_wakes_per_s=1e9 * rx_wakes / elapsed_ns,
+        tx_wakes_per_s=1e9 * tx_wakes / elapsed_ns,
         rx1_rx2=out.of_ports[0] / max(1, out.of_ports[1]),
-        rx_share=rx_share,
-        tx_share=tx_share,
-        rx_idle=None if rx_idle is None else rx_idle / len(RECEIVERS),
-        tx_idle=tx_idle,
+        rx_share=None if used is None else used[0] / elapsed_ns,
+        tx_share=None if used is None else used[1] / elapsed_ns,
+        rx_idle=None if idle is None else idle[0] / len(RECEIVERS) / elapsed_ns,
+        tx_idle=None if idle is None else idle[1] / elapsed_ns,
         ring_waits=None
         if waits is None
         else 1000 * waits / max(1, ended.received - began.received),
@@ -216,11 +215,19 @@ def _grown(now: int | None, was: int | None) -> int | None:
     return None if now is None or was is None else now - was
 
 
-def _shares(
-    now: Mapping[str, int] | None, was: Mapping[str, int] | None, elapsed_ns: int
-) -> tuple[float, float] | None:
-    """Of both receivers together and of the sender, by how much it has grown a nanosecond."""
-    if now is None or was is None:
+def _grown_each(
+    now: Mapping[str, int] | None, was: Mapping[str, int] | None
+) -> dict[str, int] | None:
+    return None if now is None or was is None else {name: now[name] - was[name] for name in now}
+
+
+def _idle_ns(now: Reading, was: Reading) -> dict[str, int] | None:
+    """Of the CPU that each interrupt goes to now."""
+    if now.cpus is None or now.idle_ns is None or was.idle_ns is None:
         return None
-    grown = {name: (now[name] - was[name]) / elapsed_ns for name in now}
-    return sum(grown[name] for name in RECEIVERS), grown[SENDER]
+    return {name: now.idle_ns[cpu] - was.idle_ns[cpu] for name, cpu in now.cpus.items()}
+
+
+def _sums(of: Mapping[str, int] | None) -> tuple[int, int] | None:
+    """Of both receivers, and of the sender."""
+    return None if of is None else (sum(of[name] for name in RECEIVERS), of[SENDER])

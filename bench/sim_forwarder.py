@@ -86,13 +86,12 @@ class SimForwarder:
 
     def read(self) -> Reading:
         """Interrupts for wakes."""
-        idle_ns, cpus = cpu_time(()).idle_ns, self.delivered_on()
         return Reading(
             time.monotonic_ns(),
             {name: deliveries(irq) or 0 for name, irq in self.irqs.items()},
-            idle_ns={name: idle_ns[cpu] for name, cpu in cpus.items()},
+            cpus=self.delivered_on(),
+            idle_ns=cpu_time(()).idle_ns,
             squeezes=_softnet(SQUEEZED),
-            cpus=cpus,
         )
 
 
