@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The second paper's forwarding host with softirqs and interrupts, in the guest.
 
-Four CPUs in two packages; the last one is the generator's, and whoever measures is there, too.
+Four CPUs in two packages; the last one is the generator's, and this process is there, too.
 Affinity is where three interrupts go, and is the paper's: `I` has the receivers on the two CPUs of
 one package and the sender on the other, `II` the sender beside one of the receivers; `0` has all of
 them on one CPU. `default` is what the kernel chose, `rps` has RPS to all three CPUs in addition,
@@ -64,8 +64,8 @@ BALANCED_S, BALANCED_PPS = 8.0, 5_000
 
 @contextlib.contextmanager
 def _irqbalance(bed: SimForwarder) -> Iterator[None]:
-    """With a second between its looks, told that these are a NIC's: it takes the carriers for
-    disks, which it places by cache and not by core."""
+    """With a second between its looks. Its policy script says what a NIC is: it takes the carriers
+    for disks, which it places by cache and not by core."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "policy"
         script.write_text("#!/bin/sh\necho balance_level=core\n")
