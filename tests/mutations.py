@@ -1143,7 +1143,7 @@ MUTATIONS = [
         ("gained = max(self.efficiency, self.quickness) >= 1 + margin", "gained = self.efficiency >= 1 + margin"),
         ("return gained and self.gain >= 1 and self.rate", "return gained and self.rate"),
         ("and self.rate >= 1 / (1 + margin)", ""),
-        ("cpus = frozenset(llc.cpus.union(*(each.cpus for each in core)))", "cpus = llc.cpus"),
+        ("cpus = frozenset(tried.cpus.union(*(each.cpus for each in usual)))", "cpus = tried.cpus"),
         ("return min(verdicts, key", "return max(verdicts, key"),
     ),
     *_of(

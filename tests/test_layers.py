@@ -241,14 +241,14 @@ QUESTIONS = {
     "anyone_at", "by_state", "cookies", "cpu_use", "deferred", "filters_in", "findings",
     "flows_to_match", "of_cookie",
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
-    "next_due_ns", "outlived", "planned", "ports_to_judge", "ports_to_match", "pressing", "report",
-    "shared_ports", "slots", "standing", "steered", "steering", "threads", "translated", "tried",
+    "next_due_ns", "outlived", "piloted", "planned", "ports_to_judge", "ports_to_match", "pressing",
+    "report", "shared_ports", "slots", "standing", "steered", "steering", "threads", "translated", "tried",
     "values", "forwarding_settled", "why_forwarded", "why_no_port",
 }  # fmt: skip
 READERS = {
-    "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "copy_of",
-    "dict", "glance", "host_settings.shown", "len", "list", "listeners", "matching.again",
-    "t_delete_in_force_ns",
+    "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "autopilot.said",
+    "copy_of", "dict", "glance", "host_settings.shown", "len", "list", "listeners",
+    "matching.again", "t_delete_in_force_ns",
     "NicSession",  # it shows the view
 }  # fmt: skip
 

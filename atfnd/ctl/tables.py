@@ -231,14 +231,17 @@ def queue_table(rows: Iterable[Row]) -> Grid:
 
 
 def reception(row: Row) -> str | None:
-    """`interrupt`, `deferred 50us x 100`; and what the policy asks for instead."""
+    """`interrupt`, `deferred 50us x 100`, `auto: interrupt`; and what the policy asks for
+    instead."""
     found, wanted = row["reception"], row["reception_wanted"]["mode"]
     if found is None and not row["reception_why_not"]:
         return None
     said = "unknown" if found is None else str(found["mode"])
     if found is not None and found["timeout_ns"]:
         said += f" {found['timeout_ns'] / 1000:g}us x {found['polls']}"
-    return f"{said} (not {wanted})" if row["reception_why_not"] else said
+    if row["reception_why_not"]:
+        return f"{said} (not {wanted})"
+    return f"auto: {said}" if wanted == "auto" else said
 
 
 METHODS = {"rules": "filters"}  # with former names

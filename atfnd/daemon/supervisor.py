@@ -15,6 +15,7 @@ from atfnd.daemon import own_cpu
 from atfnd.daemon.agenda import Agenda
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.assisting import Assisting
+from atfnd.daemon.autopiloting import Autopiloting
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
 from atfnd.daemon.cpu_exclusion import CpuExclusion
@@ -123,6 +124,7 @@ class Supervisor:
             log,
         )
         self._trying = Trying(engine, executor, observer)
+        self._autopiloting = Autopiloting(engine, executor, sessions)
         self._reporter = reporter = Reporter(
             engine, sessions, observer, observer_why, in_force, changes,
             arming.read_cpus,
@@ -153,7 +155,8 @@ class Supervisor:
         )
         self._guarding = guarding = Guarding(
             nics, operator, engine, in_force, reload.put,
-            lambda: measuring.under_way or recorder.asked() or self._trying.pressing(), log,
+            lambda: measuring.under_way or recorder.asked() or self._trying.pressing()
+            or self._autopiloting.pressing(), log,
         )  # fmt: skip
         measuring.begins = guarding.end
         operator.end_measurement = self._ordered
@@ -264,7 +267,8 @@ class Supervisor:
         chores.append(self._translating.keep(self.pace))
         chores.append(own_cpu.keep(self._executor.take, counts=self.pace.counts))
         chores += map(rounds.regularly, looks)
-        chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
+        for trials in (self._trying, self._autopiloting):
+            chores.append(rounds.regularly(trials.look, trials.pressing))
         pressing = lambda: self._engine.exclusion.pressing()  # noqa: E731
         chores.append(rounds.regularly(self._cpu_exclusion.look, pressing))
         if self._observer.poll_interval_s() is not None:

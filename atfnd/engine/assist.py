@@ -7,6 +7,7 @@ with `assist: epoll` ask for it. Pure.
 2. Nothing is written for a NIC that is not armed; what was written before stays until one is, or
    until an operator asks for an undo.
 3. Where the kernel does not have the mode, it is not wanted either.
+4. With `auto` they prefer it all the time: what is tried is the mode, not the application.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _users(nic: NicView, memory: Memory) -> Iterator[EpollUser]:
         queue: rule_name
         for queue, (wanted, rule_name) in reception.of_rules(nic, memory).items()
         if rules[rule_name].assist == "epoll"
-        and wanted.mode is ReceptionMode.SUSPENDED
+        and wanted.mode in (ReceptionMode.SUSPENDED, ReceptionMode.AUTO)
         and queue not in known.reception.why_not
     }
     keys: dict[tuple[int, str], list[FlowKey]] = defaultdict(list)

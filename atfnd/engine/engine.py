@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
 from atfnd.engine import assist, audit, host_settings, reception
+from atfnd.engine.autopilot import autopilot
+from atfnd.engine.autopilot.autopilot import Piloted
+from atfnd.engine.autopilot.pilot import QueueWindow
+from atfnd.engine.autopilot.queue_usage import QueuesReading, queue_windows
 from atfnd.engine.command import (
     Adopt,
     Begin,
@@ -97,6 +101,7 @@ from atfnd.engine.event import (
     ProcessesRead,
     QueuesLooked,
     QueuesLoosened,
+    QueuesRead,
     RemainsDue,
     Resumed,
     Reviewed,
@@ -200,6 +205,8 @@ class Engine:
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
         # By applications that are tried, at the last look, and what was in force then.
         self._used: tuple[UsageReading | None, RulesInForce | None] = None, None
+        # By queues whose reception is `auto`, at the last look, and what was in force then.
+        self._queues: tuple[QueuesReading | None, RulesInForce | None] = None, None
         self._watched: frozenset[int] = frozenset()  # ports whose accepts are watched
         self._commands: list[Command] = []
         self._handlers: Mapping[type, Callable[[Any, int], None]] = {
@@ -677,6 +684,36 @@ class Engine:
             if flow.target_cpu is not None:
                 self._say(Expect(flow.cookie, flow.target_cpu, now_ns))
         self._begin(plan)
+
+    # ---- the autopilot: the reception `auto`
+
+    def piloted(self) -> Mapping[str, Set[int]]:
+        """What the next `QueuesRead` must tell of: by NIC, the queues whose reception is `auto`."""
+        found = {
+            name: autopilot.asking(nic, self.memory).keys() for name, nic in self.views.items()
+        }
+        return {name: queues for name, queues in found.items() if queues}
+
+    def _queues_read(self, event: QueuesRead, now_ns: int) -> None:
+        """A trial ends when its NIC can no longer be written, or another policy comes into
+        force."""
+        memory, now = self.memory, event.reading
+        (before, in_force), self._queues = self._queues, (now, memory.in_force)
+        for name, nic in self.views.items():
+            turned = list[Piloted]()
+            if in_force is not memory.in_force:
+                turned += autopilot.abandon(nic, "another policy is in force", memory, now_ns)
+            elif not (nic.armed and nic.up):
+                turned += autopilot.abandon(nic, "the NIC is not armed, or down", memory, now_ns)
+            if nic.armed and nic.up:
+                asking, windows = autopilot.asking(nic, memory), dict[int, QueueWindow]()
+                if before is not None and now is not None:
+                    windows = queue_windows(before, now, nic, asking, memory)
+                turned += autopilot.look(nic, windows, memory, now_ns)
+            for each in turned:
+                self._log(each.kind, each.what, each.why, nic=name, policy=each.rule_name or None)
+            if turned:
+                self._begin(reception.due(nic, memory, now_ns))
 
     # ---- flows that are forwarded and translated
 

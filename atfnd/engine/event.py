@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
+from atfnd.engine.autopilot.queue_usage import QueuesReading
 from atfnd.engine.command import AskBalancer
 from atfnd.engine.filters.listeners import ServedPort
 from atfnd.engine.trials.trials import Application
@@ -101,6 +102,7 @@ __all__ = [
     "ProcessesRead",
     "QueuesLooked",
     "QueuesLoosened",
+    "QueuesRead",
     "RemainsDue",
     "Resumed",
     "Reviewed",
@@ -504,6 +506,12 @@ class UsageRead(NamedTuple):
     reading: UsageReading | None
 
 
+class QueuesRead(NamedTuple):
+    """What the queues that `Engine.piloted` names have received until now. None: there are none."""
+
+    reading: QueuesReading | None
+
+
 class PortsLooked(NamedTuple):
     """Every connected socket, to see which ports need a filter. `rules`, by NIC, are the answers to
     `Engine.ports_to_match`."""
@@ -640,7 +648,8 @@ Event = (
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead | CpuSpent
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
-    | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | NicRenamed
+    | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | QueuesRead
+    | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
     | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain | AssistDue | AssistEnded

@@ -12,7 +12,9 @@ The rules:
 4. A value that another program wrote over ours is left alone (`nic.manual`).
 5. Where the kernel has the values for the whole interface only (before 6.13), a flow rule cannot
    ask for its own.
-6. A thread polls without end (`busy`) only where another CPU, online and not isolated, is left;
+6. `auto` is what the autopilot has chosen for the queue; interrupts, before it has. For a whole
+   interface it is refused.
+7. A thread polls without end (`busy`) only where another CPU, online and not isolated, is left;
    the first queues by name and number have it.
 
 Nothing is written while a flow moves (`move.device`): what proves that a ring has drained depends
@@ -25,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from atfnd.engine.autopilot.pilot import PilotState, first
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
@@ -47,7 +50,8 @@ from atfnd.model.reception import (
     of_reception,
 )
 
-__all__ = ["afresh", "due", "of_owners", "of_rules", "written"]
+__all__ = ["afresh", "begun", "can_have", "due", "in_force", "of_device", "of_owners", "of_rules"]
+__all__ += ["written"]
 
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
@@ -149,18 +153,48 @@ def of_owners(nic: NicView, memory: Memory) -> Iterator[tuple[int, Flow]]:
                 yield owned[unit], flow
 
 
+def of_device(nic: NicView) -> bool:
+    """Its kernel has the values for the whole interface only."""
+    return any(kind in nic.settings for kind in OF_NAPI)
+
+
+def begun(nic: NicView, queue: int, memory: Memory) -> PilotState:
+    """What the autopilot begins with: what a daemon before this one has written, or interrupts."""
+    known = memory.nics[nic.name].reception
+    ours = f"{TIMEOUT}:{queue}" in known.found
+    return first(Reception.found(nic.settings, queue) if ours else None)
+
+
+def in_force(nic: NicView, queue: int, wanted: Reception, memory: Memory) -> Reception:
+    """What a queue is to have now, of which a policy wants this."""
+    if wanted.mode is not ReceptionMode.AUTO:
+        return wanted
+    state = memory.nics[nic.name].reception.auto.get(queue)
+    return (begun(nic, queue, memory) if state is None else state).reception
+
+
+def can_have(nic: NicView, queue: int, reception: Reception, memory: Memory) -> bool:
+    """It can be tried: nothing is known to be missing, and no other program has its say in it."""
+    suffix, known = f":{queue}", memory.nics[nic.name].reception
+    names = {kind + suffix for kind in reception.values}
+    if nic.manual & names or known.refused.keys() & names:
+        return False
+    found = next((each for each in nic.queues if each.index == queue), None)
+    return found is not None and _lacking(nic, found, suffix, reception, memory) is None
+
+
 def _wishes(nic: NicView, memory: Memory) -> Iterator[_Wish]:
     """The value that each setting should have, as far as a policy has a say in it."""
     known = memory.nics[nic.name].reception
-    of_device = any(kind in nic.settings for kind in OF_NAPI)
-    if of_device:
+    if of_device(nic):
         why_not = "this kernel knows it of the whole interface only (before 6.13)"
         known.why_not.update(dict.fromkeys(known.of_rules, why_not))
         for queue in nic.queues[:1]:
             yield from _of_one(nic, queue, "", nic.reception, "", memory)
         return
     for queue in nic.queues:
-        reception, rule_name = known.of_rules.get(queue.index, (nic.reception, ""))
+        wanted, rule_name = known.of_rules.get(queue.index, (nic.reception, ""))
+        reception = in_force(nic, queue.index, wanted, memory)
         yield from _of_one(nic, queue, f":{queue.index}", reception, rule_name, memory)
 
 
@@ -194,6 +228,8 @@ def _lacking(
     nic: NicView, queue: Queue, suffix: str, reception: Reception, memory: Memory
 ) -> str | None:
     """Why this mode cannot be had there. None: it can be tried."""
+    if reception.mode is ReceptionMode.AUTO:
+        return "this kernel knows it of the whole interface only (before 6.13)"
     if reception.timeout_ns and not {TIMEOUT + suffix, DEFER + suffix} <= nic.settings.keys():
         return "which NAPI serves the queue is not known"
     if reception.limit_ns and SUSPEND + suffix not in nic.settings:

@@ -280,6 +280,7 @@ class NicView(NicFacts):
     # By queue of a flow rule: what it asks for, and its name.
     receptions: Mapping[int, tuple[Reception, str]] = field(default_factory=dict)
     not_received: Mapping[int, str] = field(default_factory=dict)  # by queue: why not as wanted
+    piloted: Mapping[int, str] = field(default_factory=dict)  # by queue of `auto`: what it has, why
 
     @classmethod
     def of(cls, facts: NicFacts) -> NicView:

@@ -159,4 +159,4 @@ def test_both_are_charged_for_all_cpus_of_either() -> None:
     core = Load(1e9, 0.5).window(NOW_NS, None, rx_cpus=frozenset({2}))
     core = core._replace(spent_ns={0: SECOND_NS, 2: SECOND_NS})
     compared = compare(TERMS.margin, Load(1e9, 0.5).window(NOW_NS, LLC), core)
-    assert compared.core.bytes_per_cpu_s == 1e9
+    assert compared.usual.bytes_per_cpu_s == 1e9

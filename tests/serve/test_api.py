@@ -128,7 +128,8 @@ def test_queues(daemon: Serving) -> None:
         "held_by": "its NAPI thread", "reception": None,
         "reception_wanted": {"mode": "leave", "timeout_ns": 0, "polls": 0, "limit_ns": 0,
                              "policy": None},
-        "reception_why_not": None, "cpu": 3, "owner": None, "allowed_cpus": None, "filters": 3,
+        "reception_why_not": None, "reception_auto": None, "cpu": 3, "owner": None,
+        "allowed_cpus": None, "filters": 3,
         "rules": 3, "packets": 30, "bytes": 4500, "by_filter": 21, "by_rule": 21, "by_rss": 9,
         "read_ns": None,
     }  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from atfnd.engine.autopilot.pilot import PilotState
 from atfnd.engine.balancers import Balancers
 from atfnd.engine.cpu_budget import CpuBudget
 from atfnd.engine.filters.listeners import Listeners
@@ -205,6 +206,7 @@ class QueueReceptions:
     again_ns: dict[str, int] = field(default_factory=dict)  # not written before
     of_rules: dict[int, tuple[Reception, str]] = field(default_factory=dict)  # by queue
     why_not: dict[int, str] = field(default_factory=dict)  # by queue: it is not as wanted
+    auto: dict[int, PilotState] = field(default_factory=dict)  # by queue (`engine.autopilot`)
 
 
 @dataclass(slots=True)

@@ -208,7 +208,7 @@ def _kept(state: State, window: Window, now_ns: int, terms: TrialTerms) -> Turn:
         raise ValueError(f"kept without a verdict: {state}")
     if window.void is not None or window.bytes < terms.least_bytes:
         return Turn(state)
-    rate, then = window.bytes * 1e9 / window.length_ns, verdict.core.bytes_per_s
+    rate, then = window.bytes * 1e9 / window.length_ns, verdict.usual.bytes_per_s
     state = replace(state, count=state.count + 1 if rate < terms.slack * then else 0)
     if state.count < terms.slack_windows:
         return Turn(state)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What an application carried between two looks, for how much CPU time and how quickly; two of them
-compared. Pure.
+"""What an application, or a receive queue, carried between two looks, for how much CPU time and how
+quickly; two of them compared. Pure.
 
 Latency has two measures. An application that waits for answers gets more of them the sooner they
 come (Little's law): bytes a second. What the peer sends at its own rate arrives at that rate
@@ -33,7 +33,7 @@ class WindowFigures(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What an application did between two looks."""
+    """What an application, or a queue, did between two looks."""
 
     began_ns: int
     ended_ns: int
@@ -77,25 +77,26 @@ class Window(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Off its core against on it."""
+    """What is tried against what it is to replace."""
 
-    core: WindowFigures
-    llc: WindowFigures
+    usual: WindowFigures
+    tried: WindowFigures
+    names: tuple[str, str] = ("core", "llc")
 
     @property
     def rate(self) -> float:
         """Times the bytes a second."""
-        return self.llc.bytes_per_s / max(1.0, self.core.bytes_per_s)
+        return self.tried.bytes_per_s / max(1.0, self.usual.bytes_per_s)
 
     @property
     def efficiency(self) -> float:
         """Times the bytes a CPU-second."""
-        return self.llc.bytes_per_cpu_s / max(1.0, self.core.bytes_per_cpu_s)
+        return self.tried.bytes_per_cpu_s / max(1.0, self.usual.bytes_per_cpu_s)
 
     @property
     def time(self) -> float:
         """Times the time a byte, run and waited."""
-        return self.llc.ns_per_byte / max(1e-9, self.core.ns_per_byte)
+        return self.tried.ns_per_byte / max(1e-9, self.usual.ns_per_byte)
 
     @property
     def quickness(self) -> float:
@@ -118,20 +119,23 @@ class Comparison(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.efficiency:.2f} x the bytes a CPU-second, {self.rate:.2f} x the bytes a second "
-            f"and {self.time:.2f} x the time a byte of core"
+            f"and {self.time:.2f} x the time a byte of {self.names[0]}"
         )
 
     def in_full(self) -> str:
         """With the measured figures."""
-        return f"{self}: core {self.core}, llc {self.llc}"
+        usual, tried = self.names
+        return f"{self}: {usual} {self.usual}, {tried} {self.tried}"
 
 
-def compare(margin: float, llc: Window, *core: Window) -> Comparison:
-    """Compared with the window on the core that speaks most for the core; each by what it spent on
-    all CPUs involved in any of them."""
-    cpus = frozenset(llc.cpus.union(*(each.cpus for each in core)))
-    tried = llc.figures(cpus)
-    verdicts = (Comparison(each.figures(cpus), tried) for each in core)
+def compare(
+    margin: float, tried: Window, *usual: Window, names: tuple[str, str] = ("core", "llc")
+) -> Comparison:
+    """Compared with the usual window that speaks most against it; each by what it spent on all CPUs
+    involved in any of them."""
+    cpus = frozenset(tried.cpus.union(*(each.cpus for each in usual)))
+    figures = tried.figures(cpus)
+    verdicts = (Comparison(each.figures(cpus), figures, names) for each in usual)
     return min(verdicts, key=lambda each: (each.pays(margin), each.gain))
 
 

@@ -64,7 +64,7 @@ T = TypeVar("T")
 FORMER = {"keep_off": "cpu_exclusion", "rules": "filters"}  # names of keys that are still read
 NEAR = ("core", "smt", "llc", "node")
 RECEPTIONS = ("deferred", "suspended", "dedicated")
-RECEPTION_WORDS = ("leave", "interrupt", "busy")
+RECEPTION_WORDS = ("leave", "interrupt", "busy", "auto")
 MOST_POLLS = 2**31 - 1  # net/core/netdev-genl.c: an s32
 MOST_TIMEOUT_NS = 1_000_000_000  # what comes meanwhile waits so long
 MOST_IDLE_NS = 3600 * 10**9
@@ -436,10 +436,10 @@ def reception_word(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
 
 
 ReceptionChoice = Annotated[
-    ReceptionEntry | Literal["leave", "interrupt", "busy"],
+    ReceptionEntry | Literal["leave", "interrupt", "busy", "auto"],
     WrapValidator(
         reception_word,
-        json_schema_input_type=Literal["leave", "interrupt", "busy"] | ReceptionEntry,
+        json_schema_input_type=Literal["leave", "interrupt", "busy", "auto"] | ReceptionEntry,
     ),
 ]
 
@@ -448,9 +448,9 @@ def goes_with_suspended(assist: str, others: ValidationInfo) -> str:
     """Nobody else needs an epoll that prefers busy polling."""
     reception = others.data.get("reception", others)  # if that is wrong, it is said alone
     suspends = isinstance(reception, ReceptionEntry) and reception.suspended is not None
-    if assist == "epoll" and reception is not others and not suspends:
+    if assist == "epoll" and reception is not others and not suspends and reception != "auto":
         hint = "add `reception: {suspended: {timeout: 20us}}`, or remove `assist`"
-        raise Mistake("assist: epoll goes with reception: suspended", hint)
+        raise Mistake("assist: epoll goes with reception: suspended or auto", hint)
     return assist
 
 
@@ -469,7 +469,11 @@ class FlowEntry(Entry):
         json_schema_extra={
             "if": {"properties": {"assist": {"const": "epoll"}}, "required": ["assist"]},
             "then": {
-                "properties": {"reception": {"type": "object", "required": ["suspended"]}},
+                "properties": {
+                    "reception": {
+                        "anyOf": [{"const": "auto"}, {"type": "object", "required": ["suspended"]}]
+                    }
+                },
                 "required": ["reception"],
             },
         }
@@ -507,8 +511,9 @@ class FlowEntry(Entry):
     """What takes packets out of the rings of queues that belong to its flows: those that its owners
     own, or that are on its `dedicated` CPUs. Default: the interface's (docs/reception.md)."""
     assist: Annotated[Literal["none", "epoll"], AfterValidator(goes_with_suspended)] = "none"
-    """With `reception: suspended`, for applications that do not set `EPIOCSPARAMS` themselves:
-    `epoll`, set it for the epolls of processes that own such a queue (docs/reception.md)."""
+    """With `reception: suspended` or `auto`, for applications that do not set `EPIOCSPARAMS`
+    themselves: `epoll`, set it for the epolls of processes that own such a queue
+    (docs/reception.md)."""
     replaces_built_in: bool = False
     """Required in a rule named `control` that does not leave ports 22 and 179 (ssh, BGP) alone: it
     confirms that the rule should replace the built-in one."""
@@ -570,7 +575,8 @@ class InterfaceEntry(Entry):
     that keeps their order, as docs/internals/ordering.md says."""
     reception: ReceptionChoice = "leave"
     """What takes packets out of the rings of its queues, unless a flow rule asks for its own
-    queues' (docs/reception.md): `leave`, as they were found; `interrupt`; a mapping; or `busy`, a
+    queues' (docs/reception.md): `leave`, as they were found; `interrupt`; a mapping; `auto`, by
+    interrupts, or in a mode that was measured to be better; or `busy`, a
     NAPI thread that polls without end."""
 
 

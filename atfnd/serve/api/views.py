@@ -203,6 +203,7 @@ def _reception_view(nic: NicView, queue: int) -> View:
             "mode": wanted.mode.value, **_times(wanted), "policy": rule_name or None
         },
         "reception_why_not": nic.not_received.get(queue),
+        "reception_auto": nic.piloted.get(queue),
     }  # fmt: skip
 
 

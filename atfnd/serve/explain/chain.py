@@ -111,6 +111,8 @@ def _reception_link(nic: NicView, queue: Queue) -> list[str]:
         return []
     whose = "as it was found" if wanted.mode is ReceptionMode.LEAVE else "as its policy asks"
     rule = f" (rule `{rule_name}`)" if rule_name else ""
+    if (auto := nic.piloted.get(queue.index)) is not None:
+        return [f"Queue {queue.index} is received by {_RECEIVED[found.mode]}{rule}: {auto}."]
     return [f"Queue {queue.index} is received by {_RECEIVED[found.mode]}, {whose}{rule}."]
 
 

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The reception `auto` in a closed loop: what it chooses on a made-up machine."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED
+from tests.piloted import FIXED, FULL, Machine, carried, delay_us
+
+__all__: list[str] = []
+
+MINUTE_S = 60.0
+CAPACITY_PPS = carried(INTERRUPT, FULL, epoll=True)
+LOADS = (0.0, 0.2, 0.5, 0.8, 1.0)
+AS_BEFORE = pytest.mark.parametrize(
+    ("owned", "epoll"), [(True, True), (True, False), (False, True)]
+)
+
+
+def offered(load: float) -> float:
+    return FULL if load == 1.0 else load * CAPACITY_PPS
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+@AS_BEFORE
+@pytest.mark.parametrize("load", LOADS)
+def test_it_carries_what_the_best_fixed_mode_carries(load: float, owned: bool, epoll: bool) -> None:
+    machine = Machine(offered(load), epoll=epoll, owned=owned, noise=0.01)
+    machine.look(5 * MINUTE_S)
+    reach = [mode for mode in FIXED if owned or mode != SUSPENDED]
+    best = max(carried(mode, offered(load), epoll) for mode in reach)
+    assert mean(machine.carried[-30:]) >= 0.95 * best
+    usual = min(1.0, load)  # of the CPU, by interrupts
+    assert mean(machine.busy[-30:]) <= 1.05 * usual
+
+
+@pytest.mark.parametrize("load", [0.0, 0.2, 0.5])
+def test_while_its_cpu_has_time_a_queue_has_interrupts_which_delay_least(load: float) -> None:
+    machine = Machine(offered(load), noise=0.02)
+    machine.look(10 * MINUTE_S)
+    assert set(machine.modes) == {INTERRUPT}
+    assert machine.events() == {"trial": 0, "kept": 0, "back": 0}
+    assert min(FIXED, key=lambda mode: delay_us(mode, True)) == INTERRUPT
+
+
+@AS_BEFORE
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.68, 0.7, 0.72, 0.8, 0.9, 1.0])
+def test_it_does_not_oscillate_at_a_constant_load(
+    load: float, seed: int, owned: bool, epoll: bool
+) -> None:
+    """In ten minutes, whatever is kept is kept, and trials without success become rare."""
+    machine = Machine(offered(load), epoll=epoll, owned=owned, noise=0.02, seed=seed)
+    machine.look(10 * MINUTE_S)
+    events = machine.events()
+    begun = sum("compare" not in each.what for _, each in machine.log if each.kind == "trial")
+    assert events["kept"] <= 1
+    assert begun <= 8  # one or two modes each: after 0, 1, 3 and 7 minutes
+    kept = next((at for at, (_, each) in enumerate(machine.log) if each.kind == "kept"), None)
+    assert kept is None or kept == len(machine.log) - 1
+    if load >= 0.8:
+        assert kept is not None
+
+
+def test_each_switch_says_what_was_before_and_after() -> None:
+    machine = Machine(FULL)
+    machine.until("kept")
+    reported = [(each.kind, each.what) for _, each in machine.log]
+    assert reported == [
+        ("trial", f"queue 0: interrupt -> {SUSPENDED}"),
+        ("trial", f"queue 0: {SUSPENDED} -> {DEFERRED}"),
+        ("trial", f"queue 0: {DEFERRED} -> interrupt, to compare"),
+        ("kept", f"queue 0: interrupt -> {SUSPENDED}"),
+    ]
+    whys = [each.why for _, each in machine.log]
+    assert whys[0].startswith("CPU 0 is busy for 100%; the queue carries 2.22 MB/s at ")
+    for why, mode in zip(whys[1:], (SUSPENDED, DEFERRED, SUSPENDED), strict=True):
+        assert "x the bytes a CPU-second, " in why
+        assert "interrupt 2.22 MB/s at 2.22 MB a CPU-second" in why
+        assert f", {mode} " in why
+    assert machine.mode == SUSPENDED
+    assert machine.said().startswith("auto: suspended 20 us x 100, at most 20000 us since 0 s, 1.6")
+
+
+def test_what_does_not_pay_goes_back_and_rests_longer_each_time() -> None:
+    machine = Machine(FULL, owned=False, costs={DEFERRED: 1.6})
+    machine.look(20 * MINUTE_S)
+    assert machine.mode == INTERRUPT
+    backs = [at_ns for at_ns, each in machine.log if each.kind == "back"]
+    between = [round((b - a) / 60e9) for a, b in itertools.pairwise(backs)]
+    assert between == [1, 2, 4, 8]
+    assert machine.events()["kept"] == 0
+    assert "is not tried again within" in machine.said()
+
+
+def test_a_queue_that_becomes_idle_has_interrupts_at_once() -> None:
+    machine = Machine(FULL)
+    machine.until("kept")
+    machine.offered = 900.0
+    assert machine.look() == ["back"]
+    assert machine.mode == INTERRUPT
+    assert "fewer than 1000 packets a second" in machine.said()
+
+
+def test_a_trial_ends_at_once_when_its_queue_becomes_idle() -> None:
+    machine = Machine(FULL)
+    machine.until("trial")
+    machine.offered = 0.0
+    assert machine.look() == ["back"]
+    assert machine.mode == INTERRUPT
+
+
+def test_it_follows_the_load() -> None:
+    machine = Machine(FULL, noise=0.01)
+    machine.until("kept")
+    machine.offered = 0.3 * CAPACITY_PPS
+    said = machine.until("back", 15)
+    assert re.fullmatch(r"with interrupts CPU 0 would be busy for (29|30|31)%", said.why)
+    machine.offered = FULL
+    machine.until("kept", 2 * MINUTE_S)
+    assert machine.mode == SUSPENDED
+
+
+def test_a_mode_that_failed_is_tried_again_at_another_load() -> None:
+    machine = Machine(FULL, owned=False, costs={DEFERRED: 1.6})
+    machine.look(4 * MINUTE_S)
+    machine.offered = 0.3 * CAPACITY_PPS
+    machine.look(15)
+    machine.costs.clear()
+    machine.offered = FULL
+    machine.until("kept", MINUTE_S)
+    assert machine.mode == DEFERRED
+
+
+def test_what_is_kept_and_becomes_worse_than_interrupts_goes_back() -> None:
+    """Suspension where the timer comes to be first: both happen to one server."""
+    machine = Machine(FULL, noise=0.01)
+    machine.until("kept")
+    machine.costs[SUSPENDED] = 2.4
+    said = machine.until("back", 15)
+    assert "x the bytes a CPU-second of interrupts" in said.why
+    machine.until("kept", 2 * MINUTE_S)
+    assert machine.mode == DEFERRED
+
+
+def test_a_queue_that_nobody_owns_is_never_suspended() -> None:
+    machine = Machine(FULL, owned=False)
+    machine.look(5 * MINUTE_S)
+    assert set(machine.modes) == {INTERRUPT, DEFERRED}
+
+
+def test_few_packets_that_take_long_are_left_to_interrupts() -> None:
+    """A timer would find nothing most of the time."""
+    machine = Machine(1500.0, costs={INTERRUPT: 12.0})
+    machine.look(5 * MINUTE_S)
+    assert SUSPENDED not in machine.modes
+    assert machine.busy[0] > 0.7

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A made-up machine for the autopilot: one CPU, a server on it, and what each way of polling its
+queue costs. Decisions are the engine's own; what it writes takes effect at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from atfnd.engine.autopilot.autopilot import said
+from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED, PilotState
+from atfnd.engine.autopilot.queue_usage import QueueCount, QueuesReading
+from atfnd.engine.command import Begin, Log
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import Event, MovesReported, NicAttached, QueuesRead
+from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode
+from atfnd.model.reception import OF_NAPI
+from tests.values import NIC, memory_of, one_rule
+
+__all__ = ["FIXED", "FULL", "Machine", "carried", "delay_us"]
+
+AUTO = Reception(ReceptionMode.AUTO)
+ZERO = {f"{kind}:{queue}": "0" for queue in range(4) for kind in OF_NAPI}
+ARMED = replace(NIC, up=True, settings=ZERO, reception=AUTO)
+SHORT = Reception(ReceptionMode.DEFERRED, 20_000, 100)
+PROTOCOL_CORE = Reception(ReceptionMode.DEDICATED, 100_000, 10_000)
+FIXED = (INTERRUPT, SHORT, DEFERRED, SUSPENDED, PROTOCOL_CORE)
+FULL = float("inf")  # each connection asks again as soon as it is answered
+PACKET_BYTES = 100
+LOOK_NS = 2 * 10**9
+POLL_US = 9.0
+
+
+def _share(mode: Reception, pps: float, epoll: bool) -> float:
+    """Of the CPU, for so many packets a second; above 1: more than it can."""
+    if mode.mode is ReceptionMode.INTERRUPT:
+        return pps * 45e-6
+    timer = POLL_US * 1000 / mode.timeout_ns
+    if mode.mode is ReceptionMode.SUSPENDED and epoll:
+        work = pps * 28e-6
+        return (work + timer) / (1 + timer)  # it polls only while the server sleeps
+    return pps * 31e-6 + timer
+
+
+def carried(mode: Reception, offered: float, epoll: bool) -> float:
+    """Packets a second."""
+    low, high = 0.0, 1e5
+    while high - low > 1:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _share(mode, middle, epoll) <= 1 else (low, middle)
+    return min(offered, low)
+
+
+def delay_us(mode: Reception, epoll: bool) -> float:
+    """From a packet to its answer, while the CPU has time."""
+    return 60 + mode.timeout_ns / 2000
+
+
+@dataclass
+class Machine:
+    """`offered` packets a second to queue 0. `epoll`: that of the server takes part in suspension;
+    `owned`: the queue is the server's. `worse`: what a packet costs now, beside what it should."""
+
+    offered: float = 0.0
+    epoll: bool = True
+    owned: bool = True
+    noise: float = 0.0
+    seed: int = 1
+    view: NicView = ARMED
+    costs: dict[Reception, float] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    now_ns: int = 10**12
+    log: list[tuple[int, Log]] = field(default_factory=list)
+    modes: list[Reception] = field(default_factory=list)  # in force, by window
+    carried: list[float] = field(default_factory=list)  # packets a second, by window
+    busy: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self.memory = memory_of(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
+        self.engine = Engine(self.memory)
+        self.memory.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in range(4)])
+        self.take(NicAttached(self.view, armed=True))
+        self.memory.nics["nic"].view = self.view
+        if self.owned:
+            self.memory.nics["nic"].owned = {0: Owned(("thread", 100), 0)}
+        self._packets, self._idle_ns = 0, 0
+
+    def take(self, event: Event) -> None:
+        """As the executor does."""
+        for command in self.engine.handle(event, self.now_ns):
+            if isinstance(command, Begin):
+                done = [
+                    Outcome(each.action, self.now_ns, 34 * (each.action.setting in self.refused),
+                            None, "refused")
+                    for each in command.wanted
+                ]  # fmt: skip
+                self.take(MovesReported(done))
+            elif isinstance(command, Log):
+                self.log.append((self.now_ns, command))
+
+    @property
+    def nic(self) -> NicView:
+        return self.memory.nics["nic"].view
+
+    @property
+    def state(self) -> PilotState:
+        return self.memory.nics["nic"].reception.auto.get(0, PilotState())
+
+    @property
+    def mode(self) -> Reception:
+        """What is set up on the queue."""
+        found = Reception.found(self.nic.settings, 0)
+        assert found is not None
+        return found
+
+    def look(self, seconds: float = 2.0, **changes: Any) -> list[str]:
+        """The kinds of what is said in these seconds."""
+        before = len(self.log)
+        for _ in range(int(seconds * 10**9 / LOOK_NS)):
+            self._pass_time()
+            count = QueueCount(0, self._packets, self._packets * PACKET_BYTES)
+            counts = {("nic", 0): replace(count, **changes)}
+            self.take(QueuesRead(QueuesReading(self._time(), counts)))
+        return [each.kind for _, each in self.log[before:]]
+
+    def until(self, kind: str, seconds: float = 300.0) -> Log:
+        """The first such event from now on."""
+        for _ in range(int(seconds * 10**9 / LOOK_NS)):
+            if kind in self.look():
+                found: Log = next(each for _, each in reversed(self.log) if each.kind == kind)
+                return found
+        raise AssertionError(f"no {kind} in {seconds} s: {self.log}")
+
+    def said(self) -> str:
+        return said("nic", self.memory, self.now_ns)[0]
+
+    def events(self, since_ns: int = 0) -> Mapping[str, int]:
+        kinds = [each.kind for at_ns, each in self.log if at_ns >= since_ns]
+        return {kind: kinds.count(kind) for kind in ("trial", "kept", "back")}
+
+    def _pass_time(self) -> None:
+        mode, noise = self.mode, 1 + self._random.gauss(0, self.noise)
+        cost = self.costs.get(mode, 1.0) * (1 + self._random.gauss(0, self.noise))
+        most = carried(mode, FULL, self.epoll) / cost
+        pps = min(self.offered, most) * noise
+        share = min(1.0, _share(mode, pps, self.epoll) * cost) if pps else 0.0
+        self.modes.append(mode)
+        self.carried.append(pps)
+        self.busy.append(share)
+        self.now_ns += LOOK_NS
+        self._packets += int(pps * LOOK_NS / 10**9)
+        self._idle_ns += int((1 - share) * LOOK_NS)
+
+    def _time(self) -> CpuTime:
+        return CpuTime(self.now_ns, {}, {}, {}, {}, {0: self._idle_ns})
