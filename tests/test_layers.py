@@ -242,8 +242,8 @@ QUESTIONS = {
     "flows_to_match", "of_cookie",
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
     "next_due_ns", "outlived", "piloted", "planned", "ports_to_judge", "ports_to_match", "pressing",
-    "report", "shared_ports", "slots", "standing", "steered", "steering", "threads", "translated", "tried",
-    "values", "forwarding_settled", "why_forwarded", "why_no_port",
+    "report", "shared_ports", "slots", "standing", "steered", "steering", "threads", "translated",
+    "tried", "values", "forwarding_settled", "why_forwarded", "why_no_port",
 }  # fmt: skip
 READERS = {
     "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "autopilot.said",
