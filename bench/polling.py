@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 from atfnd.kernel.netlink.requests import DUMP, GenericFamily, attribute, number
 
-__all__ = ["DEDICATED", "INTERRUPT", "Napis", "Polling", "dedicated", "deferred", "polled_as"]
+__all__ = [
+    "AUTO",
+    "DEDICATED",
+    "INTERRUPT",
+    "Napis",
+    "Polling",
+    "dedicated",
+    "deferred",
+    "polled_as",
+]
 __all__ += ["refusal_of_busy", "suspended"]
 
 NAPI_GET, NAPI_SET = 11, 14
@@ -31,21 +40,23 @@ _u32, _u64 = struct.Struct("=I"), struct.Struct("=Q")
 class Polling(NamedTuple):
     """A mode. After `polls` empty polls, `timeout_ns` apart, the interrupt comes back; 0: at once.
     `suspend_ns`: while an application polls, which it has to prefer. `reception`: what a policy
-    says for it."""
+    says for it. `chooses_s`: so long it may take until atfnd has chosen one."""
 
     name: str
     polls: int = 0
     timeout_ns: int = 0
     suspend_ns: int = 0
     reception: str = "interrupt"
+    chooses_s: float = 0.0
 
     @property
     def prefers(self) -> bool:
         """The application's epoll prefers busy polling."""
-        return bool(self.suspend_ns)
+        return bool(self.suspend_ns or self.chooses_s)
 
 
 INTERRUPT = Polling("interrupt")
+AUTO = Polling("auto", reception="auto", chooses_s=45.0)
 
 
 def deferred(us: int, polls: int = 100) -> Polling:

@@ -6,7 +6,8 @@ works WORK_NS for each request, so that its CPU is what is short. Requests come 
 wait for answers; at 100 % each connection asks again as soon as it is answered. The stream is
 16 KiB messages, offered at a rate; at 100 % as fast as TCP takes them. The capacity is that of
 `interrupt` in the same round. Modes are set by atfnd, whose policy asks for them; it leaves flows
-alone.
+alone. With `auto` the server's CPU is dedicated to the flows, so that its queue may have any mode,
+and the time in which one is chosen is not measured.
 
 `interrupt` is a NAPI thread that sleeps once its ring is empty: its wakes stand for interrupts
 (docs/lab.md). Servers and clients have a real-time priority below its, so that what else the
@@ -33,6 +34,7 @@ from bench.daemon import Daemon, daemon
 from bench.markdown import Section, write_sections
 from bench.pollers import Pollers, PollerTotals, thread_use
 from bench.polling import (
+    AUTO,
     INTERRUPT,
     Napis,
     Polling,
@@ -67,7 +69,9 @@ MODES = (
     deferred(200),
     dedicated(100, IDLE_AFTER_S),
     suspended(20),
+    AUTO,
 )
+NEAR_BEST = 0.95  # of what the best fixed mode carries
 SCALE_OF = {"requests": 1.0, "stream": 1e-6}
 
 
@@ -123,10 +127,11 @@ def measure(
         napi = napi_of(bed, QUEUE)
         before = napi.values()
         no_busy = refusal_of_busy(napi)
-        with daemon(bed.nic, _policy(INTERRUPT)) as atfnd:
+        cpu = bed.cpus[QUEUE]
+        with daemon(bed.nic, _policy(INTERRUPT, cpu)) as atfnd:
 
             def measured(kind: str, mode: Polling, share: float, capacity: float) -> Run:
-                _have_set(atfnd, napi, mode)
+                _have_set(atfnd, napi, mode, cpu)
                 return _one(programs, bed, napi, kind, mode, share, capacity, load)
 
             for turn in range(rounds):
@@ -138,7 +143,8 @@ def measure(
         return Measured(runs, napi.values() == before, no_busy)
 
 
-def _policy(mode: Polling) -> str:
+def _policy(mode: Polling, cpu: int) -> str:
+    chosen = f"{{ dedicated: [{cpu}] }}\n    reception: {mode.reception}"
     return f"""\
 version: 1
 about: Every queue is polled in one way.
@@ -147,13 +153,15 @@ flows:
   - name: rest
     replaces_built_in: true
     match: {{ protocol: [tcp, udp] }}
-    placement: leave
+    placement: {chosen if mode.chooses_s else "leave"}
 """
 
 
-def _have_set(atfnd: Daemon, napi: Napis, mode: Polling) -> None:
+def _have_set(atfnd: Daemon, napi: Napis, mode: Polling, cpu: int) -> None:
     """Have the daemon set this mode. OperatorError: it does not."""
-    atfnd.reload(_policy(mode))
+    atfnd.reload(_policy(mode, cpu))
+    if mode.chooses_s:
+        return
     wanted = (mode.polls, mode.timeout_ns, mode.suspend_ns)
     until(lambda: all(each[:3] == wanted for each in napi.values()), f"{mode.name} is set", 30)
 
@@ -200,7 +208,7 @@ def _one(
                 at_ns, wakes, pollers.totals(thread), pollers.totals(server.pid), bytes_
             )
 
-        warm_s = load.warm_s if share else max(load.warm_s, IDLE_WARM_S)
+        warm_s = max(mode.chooses_s, load.warm_s if share else max(load.warm_s, IDLE_WARM_S))
         answers = None
         if kind == "requests":
             with _asked(programs.requests, bed, share, capacity, warm_s, load.window_s) as client:
@@ -282,6 +290,7 @@ def report(measured: Measured) -> Report:
         _idle(report, cells, kind)
         _deferred(report, cells, kind)
         _dedicated(report, cells, kind)
+        _auto(report, cells, kind)
     _suspended(report, cells)
     report.targets.append(
         Target("5: values of the NAPI as before", float(measured.undone), 1.0, True, "")
@@ -383,6 +392,18 @@ def _dedicated(report: Report, cells: Cells, kind: str) -> None:
         grows = min(b / a for a, b in itertools.pairwise(shares))
         what = f"4: {kind}, CPU of the thread, a load / the next smaller one, {mode.name}"
         report.targets.append(Target(what, grows, 1.0, True, "×"))
+
+
+def _auto(report: Report, cells: Cells, kind: str) -> None:
+    """Line 8: at every load it carries what the best fixed mode carries, to within 5 %."""
+    loads = [load for load in _loads(cells) if (kind, AUTO.name, load) in cells]
+    for load in loads:
+        fixed = [mode for k, mode, at in cells if (k, at) == (kind, load) and mode != AUTO.name]
+        best = max(fixed, key=lambda mode: _of(cells, "per_s", kind, mode, load).value)
+        ratio = _ratio(cells, "per_s", kind, AUTO.name, best, load)
+        what = f"8: {kind} at {load:.0%}"
+        report.add(what, f"auto / {best}", "×", ratio)
+        report.targets.append(Target(f"{what}, auto / best", ratio.value, NEAR_BEST, True, "×"))
 
 
 def _drawn(cells: Cells) -> None:

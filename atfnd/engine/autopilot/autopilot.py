@@ -2,9 +2,9 @@
 """The reception `auto` on all queues of a NIC: which ask for it, what may be tried there, and which
 is next. Pure.
 
-On a NIC there is one trial at a time, and none beside a trial of the placement `auto`. A queue that
-a flow rule's owner owns may be suspended: an epoll that hangs then delays packets of its owner
-only. Nothing is chosen that takes a CPU (`busy`, `dedicated`).
+On a NIC there is one trial at a time, and none beside a trial of the placement `auto`. Queues that
+have an owner, or are on CPUs that a flow rule dedicates, may be suspended: an epoll that hangs then
+delays no strangers. Nothing is chosen that takes a CPU (`busy`, `dedicated`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def said(nic: str, memory: Memory, now_ns: int) -> dict[int, str]:
 
 def _able(nic: NicView, queue: int, memory: Memory) -> list[Reception]:
     """What can be had there."""
-    candidates = [SUSPENDED, DEFERRED] if queue in memory.nics[nic.name].owned else [DEFERRED]
+    known = memory.nics[nic.name]
+    alone = queue in known.owned or queue in known.reception.of_rules
+    candidates = [SUSPENDED, DEFERRED] if alone else [DEFERRED]
     return [each for each in candidates if reception.can_have(nic, queue, each, memory)]
 
 
