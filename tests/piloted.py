@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from atfnd.engine.autopilot.autopilot import said
-from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED, PilotState
+from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED
 from atfnd.engine.autopilot.queue_usage import QueueCount, QueuesReading
 from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import Event, MovesReported, NicAttached, QueuesRead
+from atfnd.engine.event import Event, MovesReported, OriginalsRead, QueuesRead
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI
 from tests.values import NIC, memory_of, one_rule
 
-__all__ = ["FIXED", "FULL", "Machine", "carried", "delay_us"]
+__all__ = ["ARMED", "FIXED", "FULL", "ZERO", "Machine", "carried", "delay_us"]
 
 AUTO = Reception(ReceptionMode.AUTO)
 ZERO = {f"{kind}:{queue}": "0" for queue in range(4) for kind in OF_NAPI}
@@ -62,21 +62,25 @@ def delay_us(mode: Reception, epoll: bool) -> float:
 
 @dataclass
 class Machine:
-    """`offered` packets a second to queue 0. `epoll`: that of the server takes part in suspension;
-    `owned`: the queue is the server's. `worse`: what a packet costs now, beside what it should."""
+    """`offered` packets a second to queue 0 of the first CPU; with a second queue, twice the bytes
+    to queue 1 of the second one. `epoll`: that of the server takes part in suspension; `owned`: the
+    queues are the server's. `costs`: times what a packet should cost in a mode. `found`: what
+    settings were before a daemon wrote them."""
 
     offered: float = 0.0
     epoll: bool = True
     owned: bool = True
     noise: float = 0.0
     seed: int = 1
+    queues: int = 1
     view: NicView = ARMED
     costs: dict[Reception, float] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    found: dict[str, str] = field(default_factory=dict)
     now_ns: int = 10**12
     log: list[tuple[int, Log]] = field(default_factory=list)
-    modes: list[Reception] = field(default_factory=list)  # in force, by window
-    carried: list[float] = field(default_factory=list)  # packets a second, by window
+    modes: list[Reception] = field(default_factory=list)  # of queue 0, by window
+    carried: list[float] = field(default_factory=list)  # packets a second
     busy: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -84,11 +88,12 @@ class Machine:
         self.memory = memory_of(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
         self.engine = Engine(self.memory)
         self.memory.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in range(4)])
-        self.take(NicAttached(self.view, armed=True))
-        self.memory.nics["nic"].view = self.view
+        known = self.memory.nics["nic"]
+        known.view = self.view
         if self.owned:
-            self.memory.nics["nic"].owned = {0: Owned(("thread", 100), 0)}
-        self._packets, self._idle_ns = 0, 0
+            known.owned = {at: Owned(("thread", 100 + at), 0) for at in range(self.queues)}
+        self._packets, self._idle_ns = [0] * self.queues, [0] * self.queues
+        self.take(OriginalsRead("nic", self.found))
 
     def take(self, event: Event) -> None:
         """As the executor does."""
@@ -103,29 +108,29 @@ class Machine:
             elif isinstance(command, Log):
                 self.log.append((self.now_ns, command))
 
-    @property
-    def nic(self) -> NicView:
-        return self.memory.nics["nic"].view
-
-    @property
-    def state(self) -> PilotState:
-        return self.memory.nics["nic"].reception.auto.get(0, PilotState())
+    def wants(self, wanted: Reception) -> None:
+        """What the policy says of the NIC."""
+        known = self.memory.nics["nic"]
+        known.view = replace(known.view, reception=wanted)
 
     @property
     def mode(self) -> Reception:
-        """What is set up on the queue."""
-        found = Reception.found(self.nic.settings, 0)
+        """What is set up on queue 0."""
+        found = Reception.found(self.memory.nics["nic"].view.settings, 0)
         assert found is not None
         return found
 
     def look(self, seconds: float = 2.0, **changes: Any) -> list[str]:
-        """The kinds of what is said in these seconds."""
+        """The kinds of what is said in these seconds. `changes`: to what is counted."""
         before = len(self.log)
         for _ in range(int(seconds * 10**9 / LOOK_NS)):
-            self._pass_time()
-            count = QueueCount(0, self._packets, self._packets * PACKET_BYTES)
-            counts = {("nic", 0): replace(count, **changes)}
-            self.take(QueuesRead(QueuesReading(self._time(), counts)))
+            self.now_ns += LOOK_NS
+            for queue in range(self.queues):
+                self._pass_time(queue)
+            counts = {("nic", queue): self._count(queue, changes) for queue in range(self.queues)}
+            idle_ns = dict(enumerate(self._idle_ns))
+            time = CpuTime(self.now_ns, {}, {}, {}, {}, idle_ns)
+            self.take(QueuesRead(QueuesReading(time, counts)))
         return [each.kind for _, each in self.log[before:]]
 
     def until(self, kind: str, seconds: float = 300.0) -> Log:
@@ -139,22 +144,23 @@ class Machine:
     def said(self) -> str:
         return said("nic", self.memory, self.now_ns)[0]
 
-    def events(self, since_ns: int = 0) -> Mapping[str, int]:
-        kinds = [each.kind for at_ns, each in self.log if at_ns >= since_ns]
+    def events(self) -> Mapping[str, int]:
+        kinds = [each.kind for _, each in self.log]
         return {kind: kinds.count(kind) for kind in ("trial", "kept", "back")}
 
-    def _pass_time(self) -> None:
-        mode, noise = self.mode, 1 + self._random.gauss(0, self.noise)
+    def _pass_time(self, queue: int) -> None:
+        mode = Reception.found(self.memory.nics["nic"].view.settings, queue) or INTERRUPT
         cost = self.costs.get(mode, 1.0) * (1 + self._random.gauss(0, self.noise))
         most = carried(mode, FULL, self.epoll) / cost
-        pps = min(self.offered, most) * noise
+        pps = min(self.offered, most) * (1 + self._random.gauss(0, self.noise))
         share = min(1.0, _share(mode, pps, self.epoll) * cost) if pps else 0.0
-        self.modes.append(mode)
-        self.carried.append(pps)
-        self.busy.append(share)
-        self.now_ns += LOOK_NS
-        self._packets += int(pps * LOOK_NS / 10**9)
-        self._idle_ns += int((1 - share) * LOOK_NS)
+        self._packets[queue] += int(pps * LOOK_NS / 10**9)
+        self._idle_ns[queue] += int((1 - share) * LOOK_NS)
+        if queue == 0:
+            self.modes.append(mode)
+            self.carried.append(pps)
+            self.busy.append(share)
 
-    def _time(self) -> CpuTime:
-        return CpuTime(self.now_ns, {}, {}, {}, {}, {0: self._idle_ns})
+    def _count(self, queue: int, changes: Mapping[str, Any]) -> QueueCount:
+        packets = self._packets[queue]
+        return replace(QueueCount(queue, packets, packets * PACKET_BYTES * (queue + 1)), **changes)

@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
 from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED
-from tests.piloted import FIXED, FULL, Machine, carried, delay_us
+from atfnd.engine.event import Disarmed
+from atfnd.engine.trials.trial import State, TrialPhase
+from atfnd.engine.trials.trials import Application
+from atfnd.model import Reception
+from atfnd.model.reception import OF_NAPI, TIMEOUT
+from tests.piloted import ARMED, FIXED, FULL, ZERO, Machine, carried, delay_us
 
 __all__: list[str] = []
 
@@ -162,3 +168,99 @@ def test_few_packets_that_take_long_are_left_to_interrupts() -> None:
     machine.look(5 * MINUTE_S)
     assert SUSPENDED not in machine.modes
     assert machine.busy[0] > 0.7
+
+
+def test_one_queue_of_a_nic_is_tried_at_a_time_the_one_that_carries_most_first() -> None:
+    machine = Machine(FULL, queues=2)
+    machine.look(2 * MINUTE_S)
+    said = [(each.kind, each.what.split(":")[0]) for _, each in machine.log]
+    of_one = ["trial", "trial", "trial", "kept"]
+    assert said == [(kind, queue) for queue in ("queue 1", "queue 0") for kind in of_one]
+
+
+def test_nothing_is_tried_during_a_trial_of_where_flows_belong() -> None:
+    machine = Machine(FULL)
+    states, app = machine.memory.trials.states, Application("nic", "rest", "app", None)
+    states[app] = State(TrialPhase.AWAY)
+    assert machine.look(MINUTE_S) == []
+    assert "another trial goes on" in machine.said()
+    states[app] = State()
+    machine.until("trial")
+    states[app] = State(TrialPhase.AWAY)
+    assert machine.look() == ["back"]
+    assert machine.mode == INTERRUPT
+
+
+def test_a_daemon_begins_with_what_the_one_before_it_kept() -> None:
+    kept = {f"{kind}:0": value for kind, value in DEFERRED.values.items()}
+    machine = Machine(
+        FULL, view=replace(ARMED, settings=ZERO | kept), found=dict.fromkeys(kept, "0")
+    )
+    machine.look(8)
+    assert (machine.mode, machine.log) == (DEFERRED, [])
+    assert machine.said() == "auto: deferred 200 us x 100, as it was found"
+    assert machine.until("back").why == "it is to be measured what interrupts carry"
+    machine.until("kept", MINUTE_S)
+
+
+def test_what_others_set_up_is_not_taken_over() -> None:
+    theirs = {f"{kind}:0": value for kind, value in DEFERRED.values.items()}
+    machine = Machine(view=replace(ARMED, settings=ZERO | theirs))
+    assert machine.mode == INTERRUPT
+
+
+def test_where_the_kernel_refuses_a_mode_or_another_program_has_its_say_nothing_is_tried() -> None:
+    name = f"{TIMEOUT}:0"
+    refusing = Machine(FULL, refused={name})
+    refusing.look(5 * MINUTE_S)
+    assert refusing.events()["trial"] <= 1
+    assert refusing.mode == INTERRUPT
+    manual = Machine(FULL, view=replace(ARMED, manual=frozenset({name})))
+    assert manual.look(5 * MINUTE_S) == []
+    assert "nothing else can be had here" in manual.said()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"packets": None}, "does not count packets and bytes by queue"),
+        ({"bytes": None}, "does not count packets and bytes by queue"),
+        ({"cpu": None}, "is not confined to one CPU"),
+    ],
+)
+def test_what_cannot_be_measured_has_interrupts(changes: dict[str, None], why: str) -> None:
+    machine = Machine(FULL)
+    assert machine.look(MINUTE_S, **changes) == []
+    assert why in machine.said()
+
+
+def test_a_policy_that_no_longer_asks_ends_it() -> None:
+    machine = Machine(FULL)
+    machine.until("kept")
+    machine.wants(Reception())
+    assert machine.look() == ["back"]
+    assert machine.log[-1][1].what == f"queue 0: {SUSPENDED} -> as its policy asks"
+    assert machine.mode == INTERRUPT
+    assert machine.memory.nics["nic"].reception.auto == {}
+
+
+def test_a_trial_ends_with_the_policy_and_with_the_nic() -> None:
+    machine = Machine(FULL)
+    machine.until("trial")
+    machine.memory.in_force = replace(machine.memory.in_force)
+    assert machine.look() == ["back"]
+    assert machine.log[-1][1].why == "void: another policy is in force"
+    machine.until("trial", 2 * MINUTE_S)
+    machine.take(Disarmed("nic"))
+    assert machine.look() == ["back"]
+    assert machine.log[-1][1].why == "void: the NIC is not armed, or down"
+
+
+def test_a_kernel_that_knows_modes_of_whole_interfaces_only_has_no_autopilot() -> None:
+    machine = Machine(FULL, view=replace(ARMED, settings=dict.fromkeys(OF_NAPI, "0")))
+    machine.look(MINUTE_S)
+    assert machine.events() == {"trial": 0, "kept": 0, "back": 0}
+    known = machine.memory.nics["nic"].reception
+    assert (
+        known.why_not[0] == "auto: this kernel knows it of the whole interface only (before 6.13)"
+    )
