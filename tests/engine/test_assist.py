@@ -65,3 +65,8 @@ def test_a_nic_that_is_not_armed_keeps_what_it_has_until_an_undo() -> None:
     assert list(assist.ended(HELD, made)) == [PutBackEpolls(both, "asked for")]
     del made.nics["nic"]
     assert list(assist.due(HELD, made)) == [PutBackEpolls(both, UNUSED)]
+
+
+def test_with_auto_epolls_are_assisted_whatever_is_in_force() -> None:
+    made = known(reception=Reception(ReceptionMode.AUTO))
+    assert list(assist.due(frozenset(), made)) == [AssistEpolls((USER,))]
