@@ -19,7 +19,7 @@ from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI
-from tests.values import NIC, memory_of, one_rule
+from tests.values import NIC, THREAD, flow, memory_of, one_rule
 
 __all__ = ["ARMED", "FIXED", "FULL", "ZERO", "Machine", "carried", "delay_us"]
 
@@ -65,7 +65,8 @@ class Machine:
     """`offered` packets a second to queue 0 of the first CPU; with a second queue, twice the bytes
     to queue 1 of the second one. `epoll`: that of the server takes part in suspension; `owned`: the
     queues are the server's. `costs`: times what a packet should cost in a mode. `found`: what
-    settings were before a daemon wrote them."""
+    settings were before a daemon wrote them. `others`: the server's thread is known, and threads of
+    others take what it and the queue leave of the CPU."""
 
     offered: float = 0.0
     epoll: bool = True
@@ -73,6 +74,7 @@ class Machine:
     noise: float = 0.0
     seed: int = 1
     queues: int = 1
+    others: bool = False
     view: NicView = ARMED
     costs: dict[Reception, float] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
@@ -92,7 +94,9 @@ class Machine:
         known.view = self.view
         if self.owned:
             known.owned = {at: Owned(("thread", 100 + at), 0) for at in range(self.queues)}
-        self._packets, self._idle_ns = [0] * self.queues, [0] * self.queues
+        self._packets, self._idle_ns, self._ran_ns = [0] * self.queues, [0] * self.queues, 0
+        if self.others:
+            self.memory.table.put(flow(1, thread=THREAD, app_cpu=0, target_queue=0))
         self.take(OriginalsRead("nic", self.found))
 
     def take(self, event: Event) -> None:
@@ -129,7 +133,10 @@ class Machine:
                 self._pass_time(queue)
             counts = {("nic", queue): self._count(queue, changes) for queue in range(self.queues)}
             idle_ns = dict(enumerate(self._idle_ns))
-            time = CpuTime(self.now_ns, {}, {}, {}, {}, idle_ns)
+            if self.others:
+                idle_ns = dict.fromkeys(idle_ns, 0)
+            ran_ns = {THREAD.tid: self._ran_ns}
+            time = CpuTime(self.now_ns, {}, {}, ran_ns, {}, idle_ns)
             self.take(QueuesRead(QueuesReading(time, counts)))
         return [each.kind for _, each in self.log[before:]]
 
@@ -157,6 +164,7 @@ class Machine:
         self._packets[queue] += int(pps * LOOK_NS / 10**9)
         self._idle_ns[queue] += int((1 - share) * LOOK_NS)
         if queue == 0:
+            self._ran_ns += int(share * LOOK_NS)
             self.modes.append(mode)
             self.carried.append(pps)
             self.busy.append(share)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
@@ -18,7 +18,7 @@ from atfnd.engine import assist, audit, host_settings, reception
 from atfnd.engine.autopilot import autopilot
 from atfnd.engine.autopilot.autopilot import Piloted
 from atfnd.engine.autopilot.pilot import QueueWindow
-from atfnd.engine.autopilot.queue_usage import QueuesReading, queue_windows
+from atfnd.engine.autopilot.queue_usage import QueuesReading, queue_windows, threads_of
 from atfnd.engine.command import (
     Adopt,
     Begin,
@@ -687,12 +687,15 @@ class Engine:
 
     # ---- the autopilot: the reception `auto`
 
-    def piloted(self) -> Mapping[str, Set[int]]:
-        """What the next `QueuesRead` must tell of: by NIC, the queues whose reception is `auto`."""
-        found = {
-            name: autopilot.asking(nic, self.memory).keys() for name, nic in self.views.items()
-        }
-        return {name: queues for name, queues in found.items() if queues}
+    def piloted(self) -> Mapping[str, Mapping[int, Collection[Thread]]]:
+        """What the next `QueuesRead` must tell of: by NIC, the queues whose reception is `auto`,
+        with the threads that use their flows."""
+        found = {}
+        for name, nic in self.views.items():
+            if asking := autopilot.asking(nic, self.memory):
+                threads = threads_of(name, self.memory)
+                found[name] = {queue: threads.get(queue, {}).keys() for queue in asking}
+        return found
 
     def _queues_read(self, event: QueuesRead, now_ns: int) -> None:
         """A trial ends when its NIC can no longer be written, or another policy comes into

@@ -80,7 +80,7 @@ def test_a_queue_is_tried_under_load_and_what_is_reported_is_what_the_kernel_has
     assert begun is not None
     assert (begun[0]["nic"], begun[0]["policy"]) == (lab.nic.name, None)
     assert re.fullmatch(rf"queue {queue}: interrupt -> (suspended|deferred) .*", begun[0]["what"])
-    assert re.match(rf"CPU {app.cpu} is busy for \d+%; the queue carries ", begun[0]["why"])
+    assert re.match(rf"it takes \d+% of CPU {app.cpu}; it carries ", begun[0]["why"])
     until(lambda: ends(bed), "the trial ends", TRIAL_S)
     end = ends(bed)[0]
     compared = [

@@ -86,7 +86,7 @@ def test_each_switch_says_what_was_before_and_after() -> None:
         ("kept", f"queue 0: interrupt -> {SUSPENDED}"),
     ]
     whys = [each.why for _, each in machine.log]
-    assert whys[0].startswith("CPU 0 is busy for 100%; the queue carries 2.22 MB/s at ")
+    assert whys[0].startswith("it takes 100% of CPU 0; it carries 2.22 MB/s at ")
     for why, mode in zip(whys[1:], (SUSPENDED, DEFERRED, SUSPENDED), strict=True):
         assert "x the bytes a CPU-second, " in why
         assert "interrupt 2.22 MB/s at 2.22 MB a CPU-second" in why
@@ -128,7 +128,7 @@ def test_it_follows_the_load() -> None:
     machine.until("kept")
     machine.offered = 0.3 * CAPACITY_PPS
     said = machine.until("back", 15)
-    assert re.fullmatch(r"with interrupts CPU 0 would be busy for (29|30|31)%", said.why)
+    assert re.fullmatch(r"with interrupts it would take (29|30|31)% of CPU 0", said.why)
     machine.offered = FULL
     machine.until("kept", 2 * MINUTE_S)
     assert machine.mode == SUSPENDED
@@ -196,7 +196,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_kept() -> None:
     machine = Machine(
         FULL, view=replace(ARMED, settings=ZERO | kept), found=dict.fromkeys(kept, "0")
     )
-    machine.look(8)
+    machine.look(2)
     assert (machine.mode, machine.log) == (DEFERRED, [])
     assert machine.said() == "auto: deferred 200 us x 100, as it was found"
     assert machine.until("back").why == "it is to be measured what interrupts carry"
@@ -264,3 +264,11 @@ def test_a_kernel_that_knows_modes_of_whole_interfaces_only_has_no_autopilot() -
     assert (
         known.why_not[0] == "auto: this kernel knows it of the whole interface only (before 6.13)"
     )
+
+
+def test_what_others_take_of_its_cpu_does_not_count() -> None:
+    machine = Machine(0.5 * CAPACITY_PPS, others=True)
+    assert machine.look(10 * MINUTE_S) == []
+    machine.offered = FULL
+    machine.until("kept")
+    assert machine.mode == SUSPENDED

@@ -52,7 +52,7 @@ class PilotTerms(NamedTuple):
     """When to try, and what to believe."""
 
     least_pps: float = 1000.0  # fewer packets have interrupts
-    share: float = 0.7  # of the queue's CPU: it is short of time
+    share: float = 0.7  # of the queue's CPU, that it and its threads take: that is short of time
     windows: int = 2  # in a row
     margin: float = 0.05  # of a gain
     finding: float = 0.1  # of its polls: with fewer a timer is not worth while
@@ -85,7 +85,7 @@ class QueueWindow(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of its CPU that was busy, with whatever."""
+        """Of its CPU."""
         return self.used.spent_ns.get(self.cpu, 0) / self.used.length_ns
 
 
@@ -172,7 +172,7 @@ def watched(
 def begin(state: PilotState, window: QueueWindow, now_ns: int) -> PilotTurn:
     """A trial begins; `window` is the A before it."""
     figures = window.used.figures(window.used.cpus)
-    why = f"CPU {window.cpu} is busy for {window.share:.0%}; the queue carries {figures}"
+    why = f"it takes {window.share:.0%} of CPU {window.cpu}; it carries {figures}"
     trial = replace(state, count=0, other=0, before=window, tried=(), began_ns=now_ns)
     return _next(trial, why, now_ns)
 
@@ -232,7 +232,7 @@ def _usual(
     )
     why = used.void or state.why
     if used.void is None and not short:
-        why = f"CPU {window.cpu} has time to spare"
+        why = f"it takes {window.share:.0%} of CPU {window.cpu}"
     elif used.void is None and not able:
         why = "nothing else can be had here"
     count = state.count + 1 if counts else 0
@@ -327,7 +327,8 @@ def _compared(
 def _kept(state: PilotState, window: QueueWindow, now_ns: int, terms: PilotTerms) -> PilotTurn:
     why = _why_leave(state, window, terms)
     state = replace(state, count=0 if why is None else state.count + 1, in_place=window.used.there)
-    if why is None or state.count < terms.leave_windows:
+    enough = terms.windows if state.before is None else terms.leave_windows
+    if why is None or state.count < enough:
         return PilotTurn(state)
     if now_ns - state.since_ns >= terms.back_off_max_ns:
         state = replace(state, rests={})  # it was good for long
@@ -349,7 +350,7 @@ def _why_leave(state: PilotState, window: QueueWindow, terms: PilotTerms) -> str
         return "it is to be measured what interrupts carry"
     rate, then = window.bytes_per_s, max(1.0, before.bytes_per_s)
     if (usual := before.share * rate / then) < terms.slack:
-        return f"with interrupts CPU {window.cpu} would be busy for {usual:.0%}"
+        return f"with interrupts it would take {usual:.0%} of CPU {window.cpu}"
     if rate > terms.other * max(1.0, state.judged or 0.0):
         return f"it carries {rate_of(rate)}, and was tried at {rate_of(state.judged or 0.0)}"
     return _worse(state, window, terms)

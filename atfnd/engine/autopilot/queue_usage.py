@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """From two looks at queues and CPUs to the windows of the autopilot. Pure.
 
-What a queue costs is all that its CPU was busy with, and the CPUs of the threads that use its
-flows: which of it the queue caused, nothing tells at once for interrupts, NAPI threads and epolls
-that poll. Busy is what is not idle, which the kernel counts exactly (`placement.load`). A wait is
-the time that the NAPI thread was ready while another thread had the CPU.
+What a queue costs is the softirq time of its CPU, and that of the NAPI threads there, and of the
+threads that use its flows: an epoll that polls does it in one of those. As far as threads are
+known; where none is, all that its CPU was busy with. A wait is the time that these threads were
+ready while another one had the CPU (`trials.usage`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from atfnd.engine.autopilot.pilot import QueueWindow
 from atfnd.engine.table.memory import Memory
+from atfnd.engine.trials.usage import network_spent, threads_spent
 from atfnd.engine.trials.window import Window
-from atfnd.model import CpuTime, FlowKey, NicView, Queue, Reception
+from atfnd.model import CpuTime, NicView, Reception, Thread
 
-__all__ = ["QueueCount", "QueuesReading", "queue_windows"]
+__all__ = ["QueueCount", "QueuesReading", "queue_windows", "threads_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +42,20 @@ def queue_windows(
     before: QueuesReading, now: QueuesReading, nic: NicView, asking: Iterable[int], memory: Memory
 ) -> dict[int, QueueWindow]:
     """By queue, what it received between the looks; of those that were read both times."""
-    app_cpus: dict[int, set[int]] = {}
-    flows: dict[int, set[FlowKey]] = {}
+    used = threads_of(nic.name, memory)
+    return {
+        queue: _window(before, now, nic, queue, used.get(queue, {}), memory)
+        for queue in asking
+        if (nic.name, queue) in before.counts and (nic.name, queue) in now.counts
+    }
+
+
+def threads_of(nic: str, memory: Memory) -> dict[int, dict[Thread, int]]:
+    """By queue, the threads that use its flows, and on which CPU they ran last."""
+    found: dict[int, dict[Thread, int]] = {}
     for flow in memory.table:
-        if flow.nic == nic.name and flow.target_queue is not None:
-            app_cpus.setdefault(flow.target_queue, set()).add(flow.app_cpu)
-            flows.setdefault(flow.target_queue, set()).add(flow.key)
-    found = {}
-    for queue in nic.queues:
-        name = nic.name, queue.index
-        if queue.index in asking and name in before.counts and name in now.counts:
-            used = app_cpus.get(queue.index, ())
-            found[queue.index] = _window(before, now, nic, queue, frozenset(used), memory)
+        if flow.nic == nic and flow.target_queue is not None and flow.thread is not None:
+            found.setdefault(flow.target_queue, {})[flow.thread] = flow.app_cpu
     return found
 
 
@@ -60,38 +63,51 @@ def _window(
     before: QueuesReading,
     now: QueuesReading,
     nic: NicView,
-    queue: Queue,
-    app_cpus: frozenset[int],
+    queue: int,
+    threads: Mapping[Thread, int],
     memory: Memory,
 ) -> QueueWindow:
     known = memory.nics[nic.name].reception
-    then, count = (each.counts[nic.name, queue.index] for each in (before, now))
+    then, count = (each.counts[nic.name, queue] for each in (before, now))
     void, packets, carried = _carried(then, count)
-    void = void or known.why_not.get(queue.index)
+    void = void or known.why_not.get(queue)
     if memory.trials.trying(nic.name):
         void = void or "another trial goes on: where its flows should be delivered"
-    passed_ns = now.time.at_ns - before.time.at_ns
+    on_cpu = {thread.tid: cpu for thread, cpu in threads.items()}
+    if not on_cpu.keys() <= before.time.ran_ns.keys() & now.time.ran_ns.keys():
+        void = void or "other threads have come to use it"
+    network = network_spent(before.time, now.time, nic)
+    own = threads_spent(before.time, now.time, on_cpu.items())
+    spent_ns, waited_ns = {}, {}
+    for cpu, busy_ns in _busy(before.time, now.time).items():
+        known_ns = own.ran_ns[cpu] + network.ran_ns[cpu]
+        spent_ns[cpu] = max(0, min(known_ns, busy_ns)) if on_cpu else busy_ns
+        waited_ns[cpu] = max(0, own.waited_ns[cpu] + network.waited_ns[cpu])
+    state = known.auto.get(queue)
     cpu = -1 if count.cpu is None else count.cpu
-    idle_ns = {
-        each: idle - before.time.idle_ns[each]
-        for each, idle in now.time.idle_ns.items()
-        if each in before.time.idle_ns
-    }
-    waited = {} if queue.pid is None else _waited(before.time, now.time, queue.pid, cpu)
-    state = known.auto.get(queue.index)
     used = Window(
         began_ns=before.time.at_ns,
         ended_ns=now.time.at_ns,
         bytes=carried,
-        spent_ns={each: max(0, min(passed_ns, passed_ns - idle)) for each, idle in idle_ns.items()},
-        waited_ns=waited,
-        app_cpus=app_cpus,
+        spent_ns=spent_ns,
+        waited_ns=waited_ns,
+        app_cpus=frozenset(on_cpu.values()),
         rx_cpus=frozenset({cpu}),
         flows=frozenset(),
-        there=state is not None and Reception.found(nic.settings, queue.index) == state.reception,
+        there=state is not None and Reception.found(nic.settings, queue) == state.reception,
         void=void,
     )
     return QueueWindow(cpu, packets, used)
+
+
+def _busy(before: CpuTime, now: CpuTime) -> dict[int, int]:
+    """By CPU: what was not idle, which the kernel counts exactly (`placement.load`)."""
+    passed_ns = now.at_ns - before.at_ns
+    return {
+        cpu: max(0, min(passed_ns, passed_ns - idle_ns + before.idle_ns[cpu]))
+        for cpu, idle_ns in now.idle_ns.items()
+        if cpu in before.idle_ns
+    }
 
 
 def _carried(then: QueueCount, now: QueueCount) -> tuple[str | None, int, int]:
@@ -104,9 +120,3 @@ def _carried(then: QueueCount, now: QueueCount) -> tuple[str | None, int, int]:
     if packets < 0 or carried < 0:
         return "its counters began anew", 0, 0
     return None if then.cpu == now.cpu else "it came to another CPU", packets, carried
-
-
-def _waited(before: CpuTime, now: CpuTime, tid: int, cpu: int) -> dict[int, int]:
-    if tid not in before.waited_ns or tid not in now.waited_ns:
-        return {}
-    return {cpu: max(0, now.waited_ns[tid] - before.waited_ns[tid])}

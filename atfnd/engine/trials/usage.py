@@ -22,7 +22,7 @@ from atfnd.engine.trials.trials import Application
 from atfnd.engine.trials.window import Window
 from atfnd.model import CpuTime, Flow, FlowKey, FlowState, NicView
 
-__all__ = ["UsageReading", "windows"]
+__all__ = ["Spent", "UsageReading", "network_spent", "threads_spent", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class UsageReading:
     lost: int  # events, since the start
 
 
-class _Spent(NamedTuple):
+class Spent(NamedTuple):
     """Between two looks, by CPU."""
 
     ran_ns: defaultdict[int, int]
@@ -49,7 +49,7 @@ def windows(
     memory: Memory,
 ) -> dict[Application, Window]:
     """For each application on this NIC, what it did between the looks."""
-    network = _network(before.time, now.time, nic)
+    network = network_spent(before.time, now.time, nic)
     return {
         application: _window(before, now, nic, flows, network, memory)
         for application, flows in flows_of.items()
@@ -62,7 +62,7 @@ def _window(
     now: UsageReading,
     nic: NicView,
     flows: Sequence[Flow],
-    network: _Spent,
+    network: Spent,
     memory: Memory,
 ) -> Window:
     keys = frozenset(flow.key for flow in flows)
@@ -73,7 +73,7 @@ def _window(
     on_cpu = {flow.thread.tid: flow.app_cpu for flow in flows if flow.thread is not None}
     if not on_cpu.keys() <= before.time.ran_ns.keys() & now.time.ran_ns.keys():
         void = void or "the kernel does not report the CPU time of its threads"
-    own = _of_threads(before.time, now.time, on_cpu.items())
+    own = threads_spent(before.time, now.time, on_cpu.items())
     spent_ns, waited_ns = {}, {}
     for cpu, busy_ns in now.time.busy_ns.items():
         most_ns = busy_ns - before.time.busy_ns.get(cpu, busy_ns)
@@ -95,18 +95,18 @@ def _window(
     )
 
 
-def _network(before: CpuTime, now: CpuTime, nic: NicView) -> _Spent:
+def network_spent(before: CpuTime, now: CpuTime, nic: NicView) -> Spent:
     """Softirqs, and the NAPI threads of the queues."""
     threads = ((q.pid, q.cpu) for q in nic.queues if q.pid is not None and q.cpu is not None)
-    spent = _of_threads(before, now, threads)
+    spent = threads_spent(before, now, threads)
     for cpu, softirq_ns in now.softirq_ns.items():
         spent.ran_ns[cpu] += softirq_ns - before.softirq_ns.get(cpu, softirq_ns)
     return spent
 
 
-def _of_threads(before: CpuTime, now: CpuTime, threads: Iterable[tuple[int, int]]) -> _Spent:
+def threads_spent(before: CpuTime, now: CpuTime, threads: Iterable[tuple[int, int]]) -> Spent:
     """Each is a tid and its CPU. One that was not known before has spent nothing yet."""
-    spent = _Spent(defaultdict(int), defaultdict(int))
+    spent = Spent(defaultdict(int), defaultdict(int))
     for tid, cpu in threads:
         for by_cpu, then, since in (
             (spent.ran_ns, before.ran_ns, now.ran_ns),
