@@ -56,7 +56,7 @@ class Polling(NamedTuple):
 
 
 INTERRUPT = Polling("interrupt")
-AUTO = Polling("auto", reception="auto", chooses_s=45.0)
+AUTO = Polling("auto", reception="auto", chooses_s=90.0)
 
 
 def deferred(us: int, polls: int = 100) -> Polling:

@@ -28,7 +28,8 @@ ZERO = {f"{kind}:{queue}": "0" for queue in range(4) for kind in OF_NAPI}
 ARMED = replace(NIC, up=True, settings=ZERO, reception=AUTO)
 SHORT = Reception(ReceptionMode.DEFERRED, 20_000, 100)
 PROTOCOL_CORE = Reception(ReceptionMode.DEDICATED, 100_000, 10_000)
-FIXED = (INTERRUPT, SHORT, DEFERRED, SUSPENDED, PROTOCOL_CORE)
+PROMPT = Reception(ReceptionMode.SUSPENDED, 20_000, 100, 20_000_000)
+FIXED = (INTERRUPT, SHORT, DEFERRED, PROMPT, SUSPENDED, PROTOCOL_CORE)
 FULL = float("inf")  # each connection asks again as soon as it is answered
 PACKET_BYTES = 100
 LOOK_NS = 2 * 10**9
