@@ -58,6 +58,7 @@ REQUEST_BYTES, MESSAGE_BYTES = 64, 16384
 ASKING, STREAMS = 64, 8
 FLAT_OUT = 20e9  # bytes/s: more than any CPU takes
 IDLE_AFTER_S = 0.2
+PATIENCE_S = 60.0  # until the clients have begun
 BEFORE_END_S = 0.05
 PRIORITY = 2  # below NAPI threads and the wire
 IDLE_PER_S = 0.001  # one, while nothing is measured yet
@@ -69,6 +70,7 @@ MODES = (
     deferred(200),
     dedicated(100, IDLE_AFTER_S),
     suspended(20),
+    suspended(200),
     AUTO,
 )
 NEAR_BEST = 0.95  # of what the best fixed mode carries
@@ -251,7 +253,7 @@ def _asked(
     asked = Asked("tcp", bytes(REQUEST_BYTES))
     with requests.asking(program, bed, PORT, asked, ASKING, rate, warm_s, window_s) as client:
         make_realtime(client.pid, None, PRIORITY)
-        client.said("measuring")
+        client.said("measuring", warm_s + PATIENCE_S)
         yield client
 
 
