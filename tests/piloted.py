@@ -17,11 +17,11 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import Event, MovesReported, OriginalsRead, QueuesRead
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode
+from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode, Thread
 from atfnd.model.reception import OF_NAPI
 from tests.values import NIC, THREAD, flow, memory_of, one_rule
 
-__all__ = ["ARMED", "FIXED", "FULL", "ZERO", "Machine", "carried", "delay_us"]
+__all__ = ["ARMED", "FIXED", "FULL", "OTHER", "ZERO", "Machine", "carried", "delay_us"]
 
 AUTO = Reception(ReceptionMode.AUTO)
 ZERO = {f"{kind}:{queue}": "0" for queue in range(4) for kind in OF_NAPI}
@@ -34,6 +34,7 @@ FULL = float("inf")  # each connection asks again as soon as it is answered
 PACKET_BYTES = 100
 LOOK_NS = 2 * 10**9
 POLL_US = 9.0
+OTHER = replace(THREAD, tid=THREAD.tid + 1)
 
 
 def _share(mode: Reception, pps: float, epoll: bool) -> float:
@@ -97,7 +98,7 @@ class Machine:
             known.owned = {at: Owned(("thread", 100 + at), 0) for at in range(self.queues)}
         self._packets, self._idle_ns, self._ran_ns = [0] * self.queues, [0] * self.queues, 0
         if self.others:
-            self.memory.table.put(flow(1, thread=THREAD, app_cpu=0, target_queue=0))
+            self.used_by(THREAD)
         self.take(OriginalsRead("nic", self.found))
 
     def take(self, event: Event) -> None:
@@ -112,6 +113,10 @@ class Machine:
                 self.take(MovesReported(done))
             elif isinstance(command, Log):
                 self.log.append((self.now_ns, command))
+
+    def used_by(self, thread: Thread) -> None:
+        """What is known of the only flow of the queue; OTHER does nothing."""
+        self.memory.table.put(flow(1, thread=thread, app_cpu=0, target_queue=0))
 
     def wants(self, wanted: Reception) -> None:
         """What the policy says of the NIC."""
@@ -136,7 +141,7 @@ class Machine:
             idle_ns = dict(enumerate(self._idle_ns))
             if self.others:
                 idle_ns = dict.fromkeys(idle_ns, 0)
-            ran_ns = {THREAD.tid: self._ran_ns}
+            ran_ns = {THREAD.tid: self._ran_ns, OTHER.tid: 0}
             time = CpuTime(self.now_ns, {}, {}, ran_ns, {}, idle_ns)
             self.take(QueuesRead(QueuesReading(time, counts)))
         return [each.kind for _, each in self.log[before:]]

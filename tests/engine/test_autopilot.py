@@ -15,7 +15,7 @@ from atfnd.engine.trials.trial import State, TrialPhase
 from atfnd.engine.trials.trials import Application
 from atfnd.model import Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI, TIMEOUT
-from tests.piloted import ARMED, FIXED, FULL, ZERO, Machine, carried, delay_us
+from tests.piloted import ARMED, FIXED, FULL, OTHER, ZERO, Machine, carried, delay_us
 
 __all__: list[str] = []
 
@@ -274,3 +274,11 @@ def test_what_others_take_of_its_cpu_does_not_count() -> None:
     machine.offered = FULL
     machine.until("kept")
     assert machine.mode == SUSPENDED
+
+
+def test_another_thread_in_a_trial_does_not_make_a_mode_look_cheaper() -> None:
+    """What it takes says nothing beside what the first one took: all of the CPU counts."""
+    machine = Machine(0.9 * CAPACITY_PPS, owned=False, others=True, costs={DEFERRED: 1.4})
+    machine.until("trial")
+    machine.used_by(OTHER)
+    assert "1.00 x the bytes a CPU-second, 1.00 x the bytes a second" in machine.until("back").why

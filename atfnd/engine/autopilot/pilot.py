@@ -74,7 +74,9 @@ class QueueWindow(NamedTuple):
 
     cpu: int  # that it is delivered on
     packets: int
-    used: Window
+    used: Window  # with all that CPUs were busy with
+    own: Window | None = None  # with what it and these threads took; None: none is known
+    threads: frozenset[int] = frozenset()  # that use its flows
 
     @property
     def pps(self) -> float:
@@ -88,7 +90,16 @@ class QueueWindow(NamedTuple):
     @property
     def share(self) -> float:
         """Of its CPU."""
-        return self.used.spent_ns.get(self.cpu, 0) / self.used.length_ns
+        return self.charged.spent_ns.get(self.cpu, 0) / self.used.length_ns
+
+    @property
+    def charged(self) -> Window:
+        """With what it took, as far as that is known."""
+        return self.own or self.used
+
+    def beside(self, other: QueueWindow) -> Window:
+        """To be compared with that one: by what it took, if the same threads used it."""
+        return self.charged if self.threads == other.threads else self.used
 
 
 class PilotPhase(Enum):
@@ -173,7 +184,7 @@ def watched(
 
 def begin(state: PilotState, window: QueueWindow, now_ns: int) -> PilotTurn:
     """A trial begins; `window` is the A before it."""
-    figures = window.used.figures(window.used.cpus)
+    figures = window.charged.figures(window.used.cpus)
     why = f"it takes {window.share:.0%} of CPU {window.cpu}; it carries {figures}"
     trial = replace(state, count=0, other=0, before=window, tried=(), began_ns=now_ns)
     return _next(trial, why, now_ns)
@@ -316,7 +327,11 @@ def _compared(
     terms: PilotTerms, reception: Reception, window: QueueWindow, *usual: QueueWindow
 ) -> Comparison:
     names = INTERRUPT.mode.value, str(reception)
-    return compare(terms.margin, window.used, *(each.used for each in usual), names=names)
+    verdicts = (
+        compare(terms.margin, window.beside(each), each.beside(window), names=names)
+        for each in usual
+    )
+    return min(verdicts, key=lambda each: (each.pays(terms.margin), each.gain))
 
 
 def _kept(state: PilotState, window: QueueWindow, now_ns: int, terms: PilotTerms) -> PilotTurn:
@@ -355,7 +370,8 @@ def _worse(state: PilotState, window: QueueWindow, terms: PilotTerms) -> str | N
     if before is None or window.used.void is not None or window.share < terms.share:
         return None
     cpus = before.used.cpus | window.used.cpus
-    now, then = (each.used.figures(cpus).bytes_per_cpu_s for each in (window, before))
+    pair = window.beside(before), before.beside(window)
+    now, then = (each.figures(cpus).bytes_per_cpu_s for each in pair)
     if now * (1 + terms.worse) >= then:
         return None
     return f"it carries {now / max(1.0, then):.2f} x the bytes a CPU-second of interrupts"

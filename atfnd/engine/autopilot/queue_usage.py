@@ -2,9 +2,9 @@
 """From two looks at queues and CPUs to the windows of the autopilot. Pure.
 
 What a queue costs is the softirq time of its CPU, and that of the NAPI threads there, and of the
-threads that use its flows: an epoll that polls does it in one of those. As far as threads are
-known; where none is, all that its CPU was busy with. A wait is the time that these threads were
-ready while another one had the CPU (`trials.usage`).
+threads that use its flows: an epoll that polls does it in one of those. Where no thread is known,
+or two windows have not the same, all that CPUs were busy with counts. A wait is the time that these
+threads were ready while another one had the CPU (`trials.usage`).
 """
 
 from __future__ import annotations
@@ -73,31 +73,37 @@ def _window(
     void = void or known.why_not.get(queue)
     if memory.trials.trying(nic.name):
         void = void or "another trial goes on: where its flows should be delivered"
-    on_cpu = {thread.tid: cpu for thread, cpu in threads.items()}
-    if not on_cpu.keys() <= before.time.ran_ns.keys() & now.time.ran_ns.keys():
-        void = void or "other threads have come to use it"
+    read = before.time.ran_ns.keys() & now.time.ran_ns.keys()
+    on_cpu = {thread.tid: cpu for thread, cpu in threads.items() if thread.tid in read}
     network = network_spent(before.time, now.time, nic)
-    own = threads_spent(before.time, now.time, on_cpu.items())
-    spent_ns, waited_ns = {}, {}
-    for cpu, busy_ns in _busy(before.time, now.time).items():
-        known_ns = own.ran_ns[cpu] + network.ran_ns[cpu]
-        spent_ns[cpu] = max(0, min(known_ns, busy_ns)) if on_cpu else busy_ns
-        waited_ns[cpu] = max(0, own.waited_ns[cpu] + network.waited_ns[cpu])
+    apps = threads_spent(before.time, now.time, on_cpu.items())
+    busy_ns = _busy(before.time, now.time)
     state = known.auto.get(queue)
     cpu = -1 if count.cpu is None else count.cpu
     used = Window(
         began_ns=before.time.at_ns,
         ended_ns=now.time.at_ns,
         bytes=carried,
-        spent_ns=spent_ns,
-        waited_ns=waited_ns,
-        app_cpus=frozenset(on_cpu.values()),
+        spent_ns=busy_ns,
+        waited_ns={each: max(0, network.waited_ns[each]) for each in busy_ns},
+        app_cpus=frozenset(threads.values()),
         rx_cpus=frozenset({cpu}),
         flows=frozenset(),
         there=state is not None and Reception.found(nic.settings, queue) == state.reception,
         void=void,
     )
-    return QueueWindow(cpu, packets, used)
+    if not on_cpu:
+        return QueueWindow(cpu, packets, used)
+    own = used._replace(
+        spent_ns={
+            each: max(0, min(network.ran_ns[each] + apps.ran_ns[each], most_ns))
+            for each, most_ns in busy_ns.items()
+        },
+        waited_ns={
+            each: max(0, network.waited_ns[each] + apps.waited_ns[each]) for each in busy_ns
+        },
+    )
+    return QueueWindow(cpu, packets, used, own, frozenset(on_cpu))
 
 
 def _busy(before: CpuTime, now: CpuTime) -> dict[int, int]:
