@@ -2486,9 +2486,12 @@ MUTATIONS = [
         (" and not self.lent.stuck(queue, self.terms, self.now_ns)", ""),
         ("times >= terms.stuck_after", "times > terms.stuck_after"),
         (" and now_ns < until_ns", ""),
+    ),
+    *_of(
         "engine/autopilot/pilot.py", "autopilot",
         ("if window.used.void is None and window.pps < terms.least_pps:", "if False:"),
         ("share: float = 0.7", "share: float = 0.4"),
+        ("return self.charged if self.threads == other.threads else self.used", "return self.charged"),
         ("counts = state.in_place and used.there", "counts = used.there"),
         ("verdict.rate * (1 + terms.worse) >= 1):", "True):"),
         ("if max(rate / then, then / rate) > terms.other", "if False"),
