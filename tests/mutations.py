@@ -2502,7 +2502,7 @@ MUTATIONS = [
         (") < terms.slack:", ") < 0:"),
         ("    return _worse(state, window, terms)\n\n", "    return None\n\n"),
         ("terms.back_off_ns << min(times, 32)", "terms.back_off_ns"),
-        ("and now_ns - self.began_ns >= terms.every_ns", ""),
+        ("self.began_ns is None or now_ns - self.began_ns >= terms.every_ns", "True"),
     ),
     *_of(
         "engine/autopilot/autopilot.py", "autopilot",

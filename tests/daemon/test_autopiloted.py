@@ -101,9 +101,11 @@ def test_a_queue_is_tried_under_load_and_what_is_reported_is_what_the_kernel_has
 @pytest.mark.timeout(300)
 def test_a_daemon_killed_during_a_trial_leaves_what_restore_puts_back(bed: Bed, lab: Lab) -> None:
     bed.start()
-    queue = bed.steered(busy(bed))["target_queue"]
+    app = busy(bed)
+    queue = bed.steered(app)["target_queue"]
     until(lambda: of_queues(lab)[queue] != OFF, "another mode is tried", TRIAL_S)
     bed.daemon.end(signal.SIGKILL)
+    app.end()  # of a higher priority than what restores
     done = restored(bed)
     assert done.returncode == 0, done.stderr
     everywhere(lab, OFF)

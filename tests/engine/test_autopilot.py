@@ -282,3 +282,16 @@ def test_another_thread_in_a_trial_does_not_make_a_mode_look_cheaper() -> None:
     machine.until("trial")
     machine.used_by(OTHER)
     assert "1.00 x the bytes a CPU-second, 1.00 x the bytes a second" in machine.until("back").why
+
+
+def test_a_load_that_comes_and_goes_is_tried_once_a_minute() -> None:
+    machine = Machine(FULL, owned=False)
+    for _ in range(30):
+        machine.offered = FULL
+        machine.look(14)
+        machine.offered = 0.0
+        machine.look(4)
+    begun = ("trial", f"queue 0: interrupt -> {DEFERRED}")
+    trials = [at for at, each in machine.log if (each.kind, each.what) == begun]
+    assert len(trials) > 3
+    assert min(b - a for a, b in itertools.pairwise(trials)) >= 60 * 10**9
