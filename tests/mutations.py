@@ -2548,7 +2548,6 @@ MUTATIONS = [
         ("if window.used.void is None and window.pps < terms.least_pps:", "if False:"),
         ("share: float = 0.7", "share: float = 0.4"),
         ("return self.charged if self.threads == other.threads else self.used", "return self.charged"),
-        ("counts = state.in_place and used.there", "counts = used.there"),
         ("verdict.rate * (1 + terms.worse) >= 1):", "True):"),
         ("if max(rate / then, then / rate) > terms.other", "if False"),
         ("    in_place = state.in_place and used.there\n", "    in_place = used.there\n"),

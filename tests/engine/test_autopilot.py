@@ -16,6 +16,7 @@ from atfnd.engine.trials.trials import Application
 from atfnd.model import Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI, TIMEOUT
 from tests.piloted import ARMED, FIXED, FULL, OTHER, ZERO, Machine, carried, delay_us
+from tests.values import THREAD
 
 __all__: list[str] = []
 
@@ -281,7 +282,10 @@ def test_another_thread_in_a_trial_does_not_make_a_mode_look_cheaper() -> None:
     machine = Machine(0.9 * CAPACITY_PPS, owned=False, others=True, costs={DEFERRED: 1.4})
     machine.until("trial")
     machine.used_by(OTHER)
-    assert "1.00 x the bytes a CPU-second, 1.00 x the bytes a second" in machine.until("back").why
+    machine.look(4)
+    machine.used_by(THREAD)
+    machine.look(10)
+    assert (machine.mode, machine.events()["kept"]) == (INTERRUPT, 0)
 
 
 def test_a_load_that_comes_and_goes_is_tried_once_a_minute() -> None:
