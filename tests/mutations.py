@@ -2563,7 +2563,6 @@ MUTATIONS = [
         "engine/autopilot/autopilot.py", "autopilot",
         ("[SUSPENDED, DEFERRED] if alone else [DEFERRED]", "[SUSPENDED, DEFERRED]"),
         ("    if any(state.trying for state in states.values()):\n        return []\n", ""),
-        ("    if not memory.trials.trying(nic.name):\n        turned", "    if True:\n        turned"),
     ),
     *_of(
         "engine/reception.py", "autopilot",

@@ -96,16 +96,38 @@ def test_each_switch_says_what_was_before_and_after() -> None:
     assert machine.said().startswith(
         "auto: suspended 200 us x 100, at most 20000 us since 0 s, 1.6"
     )
+    # the window in which a mode was set does not count
+    assert [machine.modes.count(each) for each in (SUSPENDED, DEFERRED)] == [2, 2]
 
 
-def test_what_does_not_pay_goes_back_and_rests_longer_each_time() -> None:
-    machine = Machine(FULL, owned=False, costs={DEFERRED: 1.6})
+def test_of_two_that_pay_what_carries_most_is_kept() -> None:
+    machine = Machine(FULL, costs={SUSPENDED: 1.3})
+    machine.until("kept")
+    assert machine.mode == DEFERRED
+    machine = Machine(FULL, costs={DEFERRED: 1.3})
+    machine.until("kept")
+    assert machine.mode == SUSPENDED
+
+
+@pytest.mark.parametrize("cost", [1.4, 1.6])  # as good as interrupts; much worse
+def test_what_does_not_pay_goes_back_and_rests_longer_each_time(cost: float) -> None:
+    machine = Machine(FULL, owned=False, costs={DEFERRED: cost})
     machine.look(20 * MINUTE_S)
     assert machine.mode == INTERRUPT
     backs = [at_ns for at_ns, each in machine.log if each.kind == "back"]
     between = [round((b - a) / 60e9) for a, b in itertools.pairwise(backs)]
     assert between == [1, 2, 4, 8]
     assert machine.events()["kept"] == 0
+    assert "is not tried again within" in machine.said()
+
+
+def test_what_pays_beside_one_window_of_interrupts_only_does_not_pay() -> None:
+    machine = Machine(FULL, owned=False)
+    machine.until("trial")
+    assert machine.until("trial").what.endswith("-> interrupt, to compare")
+    machine.costs[INTERRUPT] = 0.6
+    machine.until("back", 10)
+    assert machine.mode == INTERRUPT
     assert "is not tried again within" in machine.said()
 
 
@@ -202,7 +224,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_kept() -> None:
     machine.look(2)
     assert (machine.mode, machine.log) == (DEFERRED, [])
     assert machine.said() == "auto: deferred 200 us x 100, as it was found"
-    assert machine.until("back").why == "it is to be measured what interrupts carry"
+    assert machine.until("back", 4).why == "it is to be measured what interrupts carry"
     machine.until("kept", MINUTE_S)
 
 

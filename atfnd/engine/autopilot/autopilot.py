@@ -69,9 +69,7 @@ def look(
             able = _able(nic, queue, memory)
             turn = pilot.watched(known.auto[queue], windows[queue], able, now_ns, TERMS)
             turned += _taken(queue, rule_name, turn, memory, nic.name)
-    if not memory.trials.trying(nic.name):
-        turned += _begun(nic.name, windows, asked, memory, now_ns)
-    return turned
+    return [*turned, *_begun(nic.name, windows, asked, memory, now_ns)]
 
 
 def abandon(nic: NicView, why: str, memory: Memory, now_ns: int) -> list[Piloted]:
