@@ -1061,7 +1061,7 @@ MUTATIONS = [
         ("if nic.armed and nic.up and nic.method is SteeringMethod.FILTERS\n        }", "if nic.armed and nic.method is SteeringMethod.FILTERS\n        }"),
         ("if nic.armed and nic.up and nic.method is SteeringMethod.FILTERS\n        }", "if nic.armed and nic.up\n        }"),
         ("        self._used = now, memory.in_force", "        self._used = now, in_force"),
-        ("        if in_force is not memory.in_force:", "        if False:"),
+        ("\n        if in_force is not memory.in_force:", "\n        if False:"),
         ("                self._say(Expect(flow.cookie, flow.target_cpu, now_ns))", "                pass"),
         ("self._log(each.kind, each.what, each.why, nic=name, policy=rule)", "pass"),
         ("                self._look_again(", "                len("),
