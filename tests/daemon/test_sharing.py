@@ -129,8 +129,9 @@ def test_a_ports_rule_carries_connections_that_wait(tmp_path: Path) -> None:
         listener.bind((HOST[V4], 8080))
         listener.listen(50)
         pairs = []
-        for _ in range(FLOWS):
+        for number in range(FLOWS):
             client = lab.open("peer", V4, socket.SOCK_STREAM)
+            client.bind((PEER[V4], 6000 + number))  # by ports of the kernel's choice it is chance
             client.connect((HOST[V4], 8080))
             pairs.append((client, listener.accept()[0]))
         keys = [key_of(accepted, Protocol.TCP) for _, accepted in pairs]
