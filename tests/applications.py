@@ -171,10 +171,17 @@ def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
     """AssertionError unless the flow comes to be delivered on its application's core, and stays:
     the next `segments` of it all are."""
 
+    # a socket bound to any address is metered as one for both families
+    key = app.key if any(app.key.local) else app.key._replace(local=_ANY6, remote=_ANY6)
+    nothing = FlowCount(0, 0, 0, app.cpu)
+
+    def moved() -> bool:
+        """It has used its socket there. Before that, what comes where it was is local, too."""
+        known = meter.read().flows.get(key)
+        return known is not None and known.app_cpu == app.cpu
+
     def next_ones(count: int) -> FlowCount:
-        start, nothing = meter.read(), FlowCount(0, 0, 0, app.cpu)
-        # a socket bound to any address is metered as one for both families
-        key = app.key if any(app.key.local) else app.key._replace(local=_ANY6, remote=_ANY6)
+        start = meter.read()
 
         def arrived() -> FlowCount | None:
             now = meter.read().since(start).flows.get(key, nothing)
@@ -184,6 +191,7 @@ def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
         assert found is not None
         return found
 
+    until(moved, f"the application of {app.key} runs on {app.cpu}", 30)
     until(lambda: next_ones(20).remote_segments == 0, f"{app.key} is delivered on {app.cpu}", 30)
     count = next_ones(segments)
     assert (count.remote_segments, count.app_cpu) == (0, app.cpu), f"{app.key}: {count}"
