@@ -2569,4 +2569,12 @@ MUTATIONS = [
         ("first(Reception.found(nic.settings, queue) if ours else None)", "first(None)"),
         ("    if nic.manual & names or known.refused.keys() & names:\n        return False\n", ""),
     ),
+    *_of(
+        "engine/hash_key.py", "hash_key",
+        (" or RSS_KEY in nic.manual", ""),
+        (" or not nic.armed", ""),
+        ("symmetric_key(len(now) // 2)", "symmetric_key(40)"),
+        ("originals.get(RSS_KEY, now)", "now"),
+        ("if value == now else", "if False else"),
+    ),
 ]  # fmt: skip

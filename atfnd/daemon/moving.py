@@ -17,6 +17,7 @@ from math import inf
 from typing import TypeVar
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
+from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import of_reception
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
@@ -193,6 +194,8 @@ class Moving:
             self._watch.threads_changed()
         if of_reception(action.setting or "") and not action.loan:
             self._read_s = -inf
+        if action.setting == RSS_KEY:
+            self._watch.read_rss()
         return outcome
 
     def _look(self) -> None:

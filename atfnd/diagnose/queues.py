@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from shlex import quote
 
 from atfnd.model import Finding, Level, NicView, Queue, SteeringMethod, Topology, cpu_list
+from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import DEFER, TIMEOUT
 
 __all__ = ["queues_of"]
@@ -29,6 +30,7 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
         yield from _threads(nic)
         yield from _receptions(nic)
         yield from _rfs(nic)
+        yield from _hash(nic)
     else:
         what = "it names no receive queue: it is not known where its packets arrive"
         yield Finding(nic.name, Level.WARNING, what)
@@ -186,6 +188,13 @@ def _rfs(nic: NicView) -> Iterator[Finding]:
     if nic.unowned_rfs and (why := nic.refuses_rfs()) is not None:
         what = f"flows of threads that wander are left to RSS, because no queue can have RFS: {why}"
         yield Finding(nic.name, Level.NOTE, what)
+
+
+def _hash(nic: NicView) -> Iterator[Finding]:
+    if nic.symmetric_hash and RSS_KEY not in nic.settings:
+        what = "rss_hash: symmetric is not in force: this NIC does not let anybody set a hash key"
+        advice = "bring the directions together by filters: `translated` in docs/forwarding.md"
+        yield Finding(nic.name, Level.NOTE, what, advice)
 
 
 def _left_of_rfs(nic: NicView) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from atfnd.engine import assist, audit, host_settings, reception
+from atfnd.engine import assist, audit, hash_key, host_settings, reception
 from atfnd.engine.autopilot import autopilot
 from atfnd.engine.autopilot.autopilot import Piloted
 from atfnd.engine.autopilot.pilot import QueueWindow
@@ -379,6 +379,7 @@ class Engine:
         if known.view.unowned_rfs or known.view.keeps_rfs:
             unowned.taken_over(known.view, event.originals, self.memory, now_ns)
         reception.afresh(event.nic, event.originals, self.memory)
+        self._begin(hash_key.due(known.view, event.originals))
         self._begin(reception.due(known.view, self.memory, now_ns))
         self.memory.look_at_queues(event.nic)
 

@@ -114,6 +114,7 @@ class Filter(NamedTuple):
 
 
 RFS_TABLE = "rps-sock-flow-entries"  # a setting of the whole machine
+RSS_KEY = "rss-key"  # a setting: the key of the RSS hash, in hexadecimal digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,7 @@ class NicView(NicFacts):
     borrows: bool = True  # the policy lets its queues have NAPI threads for moves
     unowned_rfs: bool = False  # the policy asks for RFS on queues that nobody owns
     keeps_rfs: bool = False  # on such queues, RFS stays as it was found
+    symmetric_hash: bool = False  # the policy asks for a hash that both directions of a flow share
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
     reception: Reception = field(default_factory=Reception)  # the policy's, of its queues
     # By queue of a flow rule: what it asks for, and its name.

@@ -95,6 +95,7 @@ class InterfaceRule:
     unowned: Literal["keep", "rss", "rfs"] = "keep"  # what serves queues that nobody owns
     driver: str | None = None  # globs as those of `name`; None: any driver
     reception: Reception = field(default_factory=Reception)  # of queues without a rule's own
+    rss_hash: Literal["keep", "symmetric"] = "keep"  # symmetric: one for both directions of a flow
 
     def __str__(self) -> str:
         """Which interfaces it is for: `eth*`, `eth* (driver igb)`."""

@@ -18,10 +18,12 @@ __all__ = [
     "KEY_BYTES",
     "MICROSOFT_KEY",
     "hash_table",
+    "is_symmetric",
     "rss_entry",
     "rss_hash",
     "rss_index",
     "rss_queue",
+    "symmetric_key",
     "toeplitz",
 ]
 
@@ -31,6 +33,18 @@ INPUT_BYTES = 36  # two IPv6 addresses and two ports: all a 40-byte key can hash
 MICROSOFT_KEY = bytes.fromhex(
     "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa"
 )
+
+
+def symmetric_key(length_bytes: int) -> bytes:
+    """A key by which both directions of a flow have one hash: it repeats itself after 16 bits, and
+    addresses and ports are multiples of that (Woo and Park, "Scalable TCP Session Monitoring with
+    Symmetric Receive-side Scaling", KAIST 2012)."""
+    return (MICROSOFT_KEY[:2] * -(-length_bytes // 2))[:length_bytes]
+
+
+def is_symmetric(key: bytes) -> bool:
+    """Both directions of a flow have one hash."""
+    return bool(key) and key == (key[:2] * -(-len(key) // 2))[: len(key)]
 
 
 def _window(key: bytes, bit: int) -> int:

@@ -27,6 +27,7 @@ from atfnd.model import (
     Plan,
     Protocol,
 )
+from atfnd.model.nic import RSS_KEY
 from atfnd.nic.location import choose, is_wide
 
 __all__ = ["ShellCommands", "shell_commands"]
@@ -141,6 +142,9 @@ def _setting(action: Action, nic: NicView) -> ShellCommands:
     kind, _, rest = name.partition(":")
     if name == "rss":
         return _table([int(each) for each in value.split()], nic)
+    if name == RSS_KEY:
+        key = bytes.fromhex(value).hex(":")
+        return ShellCommands((f"ethtool -X {quote(nic.name)} hkey {key}",))
     if kind == "priv":
         return ShellCommands((f"ethtool --set-priv-flags {quote(nic.name)} {quote(rest)} {value}",))
     file, text = steering_file(nic.name, name, value)

@@ -26,7 +26,7 @@ from atfnd.model import (
     Rival,
     SteeringMethod,
 )
-from atfnd.model.nic import RFS_TABLE
+from atfnd.model.nic import RFS_TABLE, RSS_KEY
 from tests.published import key, topology
 from tests.values import NIC
 
@@ -147,6 +147,14 @@ def test_rfs_that_the_policy_asks_for_and_the_nic_refuses() -> None:
         assert why in finding.what
     for each in (HARDWARE, replace(nic, settings=table)):
         assert not [finding for finding in found(each) if "no queue can have RFS" in finding.what]
+
+
+def test_a_symmetric_hash_that_the_nic_cannot_have() -> None:
+    asked, said = replace(HARDWARE, symmetric_hash=True), "rss_hash: symmetric is not in force"
+    finding = about(said, asked)
+    assert (finding.level, "by filters" in (finding.advice or "")) == (Level.NOTE, True)
+    for each in (HARDWARE, replace(asked, settings={RSS_KEY: "6d5a" * 20})):
+        assert not [finding for finding in found(each) if said in finding.what]
 
 
 def test_queues_that_can_borrow_no_thread_get_no_rfs() -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from atfnd.kernel.ethtool.changes import ethtool_changes
-from atfnd.model import Match, Queue, Rss
-from atfnd.model.toeplitz import rss_queue
+from atfnd.model import FlowKey, Match, Queue, Rss
+from atfnd.model.nic import RSS_KEY
+from atfnd.model.toeplitz import rss_queue, symmetric_key
 from atfnd.nic.ethtool.nic import EthtoolNic
 from tests.guest.settings import threads_by_queue
 from tests.guest.simlab import NAME, ethtool, interrupts, sh
@@ -78,6 +79,25 @@ def test_the_queue_rss_gives_a_flow(bed: Bed) -> None:
         queue = rss_queue(reported, FLOW)
         assert queue is not None
         comes_by(port, nic.queues()[queue])
+
+
+def test_a_symmetric_key_brings_the_reply_to_the_same_queue(bed: Bed) -> None:
+    port, nic = bed
+    before = nic.settings()[RSS_KEY]
+    key = symmetric_key(len(before) // 2)
+    nic.write_setting(RSS_KEY, key.hex())
+    assert nic.setting(RSS_KEY) == nic.settings()[RSS_KEY] == key.hex()
+    reported = nic.rss()
+    assert reported is not None
+    there, here = (FLOW.local, FLOW.local_port), (FLOW.remote, FLOW.remote_port)
+    queue = rss_queue(reported, FLOW)
+    assert queue == rss_queue(reported, FlowKey(FLOW.protocol, *here, *there))
+    assert queue is not None
+    comes_by(port, nic.queues()[queue])
+    with pytest.raises(OSError, match="Invalid argument"):
+        nic.write_setting(RSS_KEY, key.hex() + "00")
+    nic.write_setting(RSS_KEY, before)
+    assert nic.settings()[RSS_KEY] == before
 
 
 def test_a_reset_table_lets_channels_be_reduced(bed: Bed) -> None:

@@ -13,8 +13,10 @@ from atfnd.model.toeplitz import (
     KEY_BYTES,
     MICROSOFT_KEY,
     hash_table,
+    is_symmetric,
     rss_hash,
     rss_queue,
+    symmetric_key,
     toeplitz,
 )
 from tests.labs import packed
@@ -51,6 +53,29 @@ def test_microsoft_vectors(
 ) -> None:
     assert rss_hash(MICROSOFT_KEY, packed(src), packed(dst)) == two
     assert rss_hash(MICROSOFT_KEY, packed(src), packed(dst), (src_port, dst_port)) == four
+
+
+ports = st.integers(0, 65535)
+addresses = st.sampled_from([4, 16]).flatmap(
+    lambda size: st.tuples(*[st.binary(min_size=size, max_size=size)] * 2)
+)
+
+
+@given(addresses, ports, ports, st.sampled_from([40, 52]))
+def test_by_a_symmetric_key_both_directions_have_one_hash(
+    pair: tuple[bytes, bytes], one: int, two: int, length_bytes: int
+) -> None:
+    (src, dst), key = pair, symmetric_key(length_bytes)
+    assert len(key) == length_bytes
+    assert rss_hash(key, src, dst, (one, two)) == rss_hash(key, dst, src, (two, one))
+    assert rss_hash(key, src, dst) == rss_hash(key, dst, src)
+
+
+def test_which_keys_are_symmetric() -> None:
+    assert is_symmetric(symmetric_key(40))
+    assert is_symmetric(bytes.fromhex("0a0b") * 20)
+    assert not is_symmetric(MICROSOFT_KEY)
+    assert not is_symmetric(b"")
 
 
 @given(keys, inputs)

@@ -210,6 +210,16 @@ def test_a_nic_hears_which_orders_the_rules_have_that_steer(
     assert (view.unowned_rfs, view.keeps_rfs) == (False, True)
 
 
+def test_a_nic_hears_whether_its_hash_is_to_be_symmetric(tmp_path: Path) -> None:
+    rule = 'version: 1\ninterfaces: [{ match: { name: "*" }, rss_hash: %s }]\n'
+    for word, expected in (("symmetric", True), ("keep", False)):
+        policy = policy_of(tmp_path, rule % word)
+        assert under_policy(NIC, policy.interfaces, policy.flows).symmetric_hash is expected
+    assert not under_policy(NIC, (), ()).symmetric_hash
+    with pytest.raises(PolicyError, match=r"2:48: expected keep or symmetric"):
+        policy_of(tmp_path, rule % "xor")
+
+
 def test_built_in_watches_all_and_leaves_the_ways_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,7 @@ def typed(action: Action, nic: NicView = ETH) -> tuple[str, ...]:
          ["echo 4096 > /sys/class/net/eth0/queues/rx-0/rps_flow_cnt"]),
         (setting("rps-sock-flow-entries", "32768"), ETH,
          ["echo 32768 > /proc/sys/net/core/rps_sock_flow_entries"]),
+        (setting("rss-key", "6d5a6d5a"), ETH, ["ethtool -X eth0 hkey 6d:5a:6d:5a"]),
         (setting("rss", "0 1 2 0 1 2"), ETH, ["ethtool -X eth0 equal 3"]),
         (setting("rss", "0 0 0 2 3 3"), ETH, ["ethtool -X eth0 weight 3 0 1 2"]),
         (queue_cpu(1), ETH, ["taskset -pc 4 1001"]),

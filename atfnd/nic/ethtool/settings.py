@@ -10,6 +10,7 @@ from atfnd.kernel.ethtool.device import EthtoolFamily
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.packet_steering import read_one, read_steering, write_steering
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
+from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import OF_NAPI, THREAD
 from atfnd.nic.ethtool.napi_switches import NapiSwitches
 from atfnd.nic.ethtool.queues import Queues, confine
@@ -43,9 +44,11 @@ class EthtoolSettings:
     def read(self) -> Mapping[str, str]:
         cpus = {queue.index: self._queues.cpus(queue) for queue in self._queues.read()}
         found = {f"queue-cpu:{i}": format_cpulist(c) for i, c in cpus.items() if c is not None}
-        table = self._table_text()
-        if table is not None:
-            found["rss"] = table
+        rss = rxfh.read_if_there(self._interface)
+        if rss.table:
+            found["rss"] = self._table_text(rss.table)
+        if rss.key:
+            found[RSS_KEY] = rss.key.hex()
         flags = self._ethtool.private_flags(self._interface.ifindex)
         found |= {f"priv:{name}": "on" if on else "off" for name, on in flags.items()}
         found |= read_steering(self._interface)
@@ -54,8 +57,10 @@ class EthtoolSettings:
     def one(self, name: str) -> str | None:
         """One of `read`, at the price of one; None when there is none of this name."""
         kind, _, rest = name.partition(":")
-        if name == "rss":
-            return self._table_text()
+        if name in ("rss", RSS_KEY):
+            rss = rxfh.read_if_there(self._interface)
+            text = self._table_text(rss.table) if name == "rss" else rss.key.hex()
+            return text or None
         if kind in _OF_THREADS:
             return self._napis.one(name)
         if kind in OF_NAPI:
@@ -66,10 +71,9 @@ class EthtoolSettings:
             return None if cpus is None else format_cpulist(cpus)
         return self.read().get(name) if kind == "priv" else read_one(self._interface, name)
 
-    def _table_text(self) -> str | None:
-        table = rxfh.read_if_there(self._interface).table
+    def _table_text(self, table: tuple[int, ...]) -> str:
         if not table:
-            return None
+            return ""
         default = rxfh.default_table(len(table), self._rings())
         return DEFAULT if table == default else " ".join(map(str, table))
 
@@ -78,6 +82,8 @@ class EthtoolSettings:
         kind, _, rest = name.partition(":")
         if name == "rss":
             self._write_table(value)
+        elif name == RSS_KEY:
+            self._write_key(bytes.fromhex(value))
         elif kind in _OF_THREADS:
             self._napis.write(name, value)
         elif kind in OF_NAPI:
@@ -99,6 +105,11 @@ class EthtoolSettings:
             rxfh.reset(self._interface)
         else:
             rxfh.write(self._interface, tuple(map(int, value.split())), None)
+
+    def _write_key(self, key: bytes) -> None:
+        if not rxfh.read_if_there(self._interface).key:
+            raise KeyError(RSS_KEY)
+        rxfh.write(self._interface, None, key)
 
     def _write_flag(self, flag: str, value: str) -> None:
         if flag not in self._ethtool.private_flags(self._interface.ifindex):

@@ -40,6 +40,7 @@ from atfnd.model import (
     Rss,
     Shape,
 )
+from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import OF_NAPI
 from atfnd.model.toeplitz import KEY_BYTES, hash_table
 from atfnd.nic import Claims
@@ -121,11 +122,11 @@ class LabNic:
         return ()
 
     def settings(self) -> Mapping[str, str]:
-        """The CPU lists of its queues' interrupts or NAPI threads, the indirection table, what
-        defers interrupts, and the tables of RFS, unless its packets come by interrupts (which RPS
-        plays)."""
+        """The CPU lists of its queues' interrupts or NAPI threads, the indirection table and the
+        key of its hash, what defers interrupts, and the tables of RFS, unless its packets come by
+        interrupts (which RPS plays)."""
         every = range(self._device.queues)
-        names = ["rss", *(f"queue-cpu:{index}" for index in every), FLOW_ENTRIES]
+        names = ["rss", RSS_KEY, *(f"queue-cpu:{index}" for index in every), FLOW_ENTRIES]
         names += [f"rps-flow-cnt:{index}" for index in every]
         rings = self._rings()
         found = ((name, self._setting(name, rings)) for name in names)
@@ -141,6 +142,8 @@ class LabNic:
         kind, _, index = name.partition(":")
         if name == "rss":
             return " ".join(map(str, self.rss().table))
+        if name == RSS_KEY:
+            return self.rss().key.hex()
         if name == FLOW_ENTRIES or (index.isdecimal() and int(index) < self._device.queues):
             if kind in _RFS:
                 return None if self.interrupts else read_one(self.interface, name)
@@ -155,6 +158,9 @@ class LabNic:
         """As `Nic.write_setting`; OSError(ENETDOWN) for a queue of a link that is down."""
         if name == "rss":
             self.set_rss(Rss(self.rss().key, tuple(map(int, value.split()))))
+            return
+        if name == RSS_KEY:
+            self.set_rss(Rss(bytes.fromhex(value), self.rss().table))
             return
         kind, _, index = name.partition(":")
         if kind in OF_NAPI:

@@ -375,6 +375,7 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         napi_threads=rule.napi_threads,
         guard=rule.guard,
         unowned=rule.unowned,
+        rss_hash=rule.rss_hash,
         driver=_joined(rule.match.driver),
         reception=reception_of(rule.reception),
     )

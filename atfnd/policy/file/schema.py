@@ -578,6 +578,10 @@ class InterfaceEntry(Entry):
     queues' (docs/reception.md): `leave`, as they were found; `interrupt`; a mapping; `auto`, by
     interrupts, or in a mode that was measured to be better; or `busy`, a
     NAPI thread that polls without end."""
+    rss_hash: Literal["keep", "symmetric"] = "keep"
+    """`symmetric`: a hash by which both directions of a flow come to queues of one number, on all
+    interfaces that ask for it and have as many queues (docs/forwarding.md). `keep`, the one that
+    was found."""
 
 
 class ForwardingMatchEntry(Entry):

@@ -273,7 +273,8 @@ def under_policy(
 ) -> NicView:
     """What a policy of these rules says of a NIC: how many filters of ours it may hold, whether its
     queues may borrow NAPI threads, whether those that nobody owns are to have RFS or keep what they
-    have, how its queues are received, and which orders the rules have that steer."""
+    have, how its queues are received, whether its hash is to be symmetric, and which orders the
+    rules have that steer."""
     rules = tuple(interfaces)
     rule = interface_rule(rules, nic)
     steering = (each for each in flows if each.placement is not Placement.LEAVE)
@@ -285,6 +286,7 @@ def under_policy(
         keeps_rfs=rule is None or rule.unowned == "keep",
         orders=frozenset(each.order for each in steering),
         reception=Reception() if rule is None else rule.reception,
+        symmetric_hash=rule is not None and rule.rss_hash == "symmetric",
     )
 
 

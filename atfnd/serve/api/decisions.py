@@ -126,6 +126,7 @@ def _interface_view(rule: InterfaceRule) -> View:
         "filters_max": rule.filters_max,
         "filters_reserve": rule.filters_reserve,
         "unowned": rule.unowned,
+        "rss_hash": rule.rss_hash,
         "rules_max": rule.filters_max,  # their former names
         "rules_reserve": rule.filters_reserve,
     }
