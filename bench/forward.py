@@ -92,7 +92,8 @@ forwarding:
     match: {{ in: "{"|".join(RECEIVERS)}", out: "{EGRESS}" }}
     placement: {{ pair: core }}
 """
-LED_PPS, LED_S = 200_000, 90.0
+LED_PPS, LED_S = 200_000, 120.0
+SETTLED_S = 15.0  # five looks that find all in its place: then the count rests
 
 
 @contextlib.contextmanager
@@ -105,6 +106,7 @@ def _atfnd(bed: VethForwarder) -> Iterator[None]:
         with daemon(names[0], POLICY, more=names[1:], netns=bed.host.fwd):
             with offered(bed.host, LED_PPS, LED_S, "64", _generators_cpu()):
                 until(lambda: _together(bed, names), "atfnd has placed the channels", LED_S)
+                time.sleep(SETTLED_S)
             bed.place({SENDER: os.sched_getaffinity(bed.thread(EGRESS))})
             yield
 
