@@ -93,7 +93,7 @@ forwarding:
     placement: {{ pair: core }}
 """
 LED_PPS, LED_S = 200_000, 120.0
-SETTLED_S = 15.0  # five looks that find all in its place: then the count rests
+SETTLED_S = 45.0  # looks that find all in its place: then the count rests
 
 
 @contextlib.contextmanager
