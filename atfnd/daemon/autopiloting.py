@@ -2,8 +2,7 @@
 """The autopilot of reception on the loop: reads what queues received, and for how much CPU time.
 
 Runs as a chore; where no policy says `reception: auto`, it reads nothing. Reads the counters of the
-NICs' queues, /proc/stat, and schedstat of their NAPI threads and of the
-threads that use their flows.
+NICs' queues, /proc/stat, and schedstat of their NAPI threads and of threads that use their flows.
 """
 
 from __future__ import annotations

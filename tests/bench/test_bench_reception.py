@@ -10,7 +10,7 @@ import pytest
 
 from bench import plot, reception
 from bench import report as report_module
-from bench.polling import INTERRUPT, dedicated, deferred, suspended
+from bench.polling import INTERRUPT, Polling, dedicated, deferred, suspended
 from bench.reception import Load, Measured, Run
 
 __all__: list[str] = []
@@ -24,12 +24,13 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "FOLDER", tmp_path)
 
 
-def test_each_mode_serves_and_only_suspension_has_the_server_poll() -> None:
-    modes = (INTERRUPT, dedicated(100, 0.1), suspended(200))
+def serves(modes: tuple[Polling, ...]) -> set[str]:
+    """The kinds of traffic whose server polled much itself, which is by suspension alone."""
     measured = reception.measure(1, Load((0.0, 1.0), 0.2, 0.4), modes)
     assert measured.undone
     found = {(run.kind, run.mode, run.load): run for run in measured.runs}
     assert len(found) == 2 * 3 * 2
+    polled = set()
     for (kind, mode, load), run in found.items():
         assert 0 <= run.napi_share + run.server_share <= 2
         if load == 0:
@@ -38,10 +39,22 @@ def test_each_mode_serves_and_only_suspension_has_the_server_poll() -> None:
         assert run.per_s > 0
         assert (run.p50_ns is None) == (kind == "stream")
         # a softirq of another device may interrupt the server, and is then a poll of its
-        assert run.by_server <= 0.01 or mode == "suspended 200 us", run
-    # in a short window the timer may come first, even this one
-    assert any(run.by_server > 0.01 for run in found.values()), found
+        if run.by_server > 0.01:
+            assert mode == "suspended 200 us"
+            polled.add(kind)
     assert found["stream", "dedicated 100 us", 1.0].wakes_per_s > 0
+    return polled
+
+
+def test_each_mode_serves_and_only_suspension_has_the_server_poll() -> None:
+    """The timer may come before the server and stay first for a run (docs/internals/bench.md). So
+    each kind of traffic has three runs at most."""
+    modes, polled = (INTERRUPT, dedicated(100, 0.1), suspended(200)), set[str]()
+    for _ in range(3):
+        polled |= serves(modes)
+        if polled == {"requests", "stream"}:
+            return
+    assert polled == {"requests", "stream"}
 
 
 def run(mode: str, load: float, kind: str = "requests", **values: Any) -> Run:
