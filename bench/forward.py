@@ -93,20 +93,21 @@ forwarding:
     placement: {{ pair: core }}
 """
 LED_PPS, LED_S = 200_000, 120.0
-SETTLED_S = 45.0  # looks that find all in its place: then the count rests
 
 
 @contextlib.contextmanager
 def _atfnd(bed: VethForwarder) -> Iterator[None]:
     """Nothing is confined, and atfnd places what it sees forwarded. A veth has no interrupt for
-    what was sent: the thread that takes it back goes to the CPU of the channel that it left by."""
+    what was sent: the thread that takes it back goes to the CPU of the channel that it left by.
+    Measured once the count rests, as it does most of the time while everything is in its place."""
     names = (*RECEIVERS, EGRESS)
     with _default(bed):
         bed.place({EGRESS: os.sched_getaffinity(0)})
-        with daemon(names[0], POLICY, more=names[1:], netns=bed.host.fwd):
+        with daemon(names[0], POLICY, more=names[1:], netns=bed.host.fwd) as atfnd:
             with offered(bed.host, LED_PPS, LED_S, "64", _generators_cpu()):
-                until(lambda: _together(bed, names), "atfnd has placed the channels", LED_S)
-                time.sleep(SETTLED_S)
+                pid = atfnd.process.pid
+                until(lambda: _counts(pid) and _together(bed, names), "all are together", LED_S)
+                until(lambda: not _counts(pid), "atfnd's count rests", LED_S)
             bed.place({SENDER: os.sched_getaffinity(bed.thread(EGRESS))})
             yield
 
@@ -115,6 +116,16 @@ def _together(bed: VethForwarder, names: Sequence[str]) -> bool:
     """Their threads are on one CPU."""
     cpus = [os.sched_getaffinity(bed.thread(name)) for name in names]
     return len(frozenset[int]().union(*cpus)) == 1
+
+
+def _counts(pid: int) -> bool:
+    """A process counts what is forwarded: it has a BPF link to that tracepoint
+    (bpf_link_show_fdinfo(), kernel/bpf/syscall.c)."""
+    for each in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if "tp_name:\tnet_dev_start_xmit\n" in each.read_text():
+                return True
+    return False
 
 
 PLACEMENTS: dict[str, Placement] = {
