@@ -341,7 +341,7 @@ class Published:
         first, second = (replace(self.views[1].queues[n], cpu=cpu) for n, cpu in ((0, 2), (1, 3)))
         egress = replace(self.views[1], queues=(first, second))
         nics = {(1, 2): self.views[0], (1, 3): egress}
-        found = paired(counted, names, nics, Parts(self.cpus))
+        found = paired(counted, names, {}, nics, Parts(self.cpus))
         return replace(found, pairs=tuple(map(_ruled, found.pairs)))
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:

@@ -19,7 +19,7 @@ from atfnd.diagnose.pairs import Counted, Tally, not_counted, of_nic, paired
 from atfnd.engine.engine import Engine
 from atfnd.model import Distance, ForwardedTotals, NicView, Pairs
 from atfnd.observe.machine.topology import CpuWatch
-from atfnd.observe.nics.forwarded import ForwardedPackets, interface_names, namespace
+from atfnd.observe.nics.forwarded import ForwardedPackets, interfaces, namespace
 
 __all__ = ["ForwardedCounts", "Pairing"]
 
@@ -168,7 +168,8 @@ class Pairing:
         """With the rules that place what is forwarded."""
         pairs = []
         for pair in found.pairs:
-            rule, why = self._engine.why_forwarded(pair.ingress, pair.egress) or (None, None)
+            said = (self._engine.why_forwarded(each, pair.egress) for each in pair.came_by)
+            rule, why = next(filter(None, said), (None, None))
             pairs.append(replace(pair, rule=rule, why=why))
         return replace(found, pairs=tuple(pairs))
 
@@ -180,13 +181,13 @@ class Pairing:
 
 def _paired(counted: Iterable[Counted], views: Iterable[NicView], parts: Parts) -> list[Pairs]:
     """On a thread: there may be thousands of pairs, and many interfaces to ask rtnetlink for."""
-    names = interface_names({None, *(view.netns for view in views)})
+    known = interfaces({None, *(view.netns for view in views)})
     nics: dict[tuple[int, int], NicView] = {}
     for view in views:
         with suppress(FileNotFoundError):  # it has just gone
             nics[namespace(view.netns), view.ifindex] = view
-    names |= {at: view.name for at, view in nics.items()}
-    return [paired(each, names, nics, parts) for each in counted]
+    names = {**known.names, **{at: view.name for at, view in nics.items()}}
+    return [paired(each, names, known.below, nics, parts) for each in counted]
 
 
 def _refused(refusal: OSError) -> Pairs:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -51,31 +51,50 @@ def _less(each: ForwardedCount, before: ForwardedCount | None) -> ForwardedCount
     return each._replace(packets=each.packets - before.packets, bytes=each.bytes - before.bytes)
 
 
+def _sum(each: ForwardedCount, other: ForwardedCount | None) -> ForwardedCount:
+    if other is None:
+        return each
+    return each._replace(packets=each.packets + other.packets, bytes=each.bytes + other.bytes)
+
+
 def not_counted(why: str) -> Pairs:
     return Pairs(0.0, why, 0, ())
 
 
 def of_nic(pairs: Pairs, nic: str | None) -> Pairs:
-    """Only what comes in or goes out there; None: all."""
+    """Only what may have come in or goes out there; None: all."""
     if nic is None:
         return pairs
     return replace(
-        pairs, pairs=tuple(each for each in pairs.pairs if nic in (each.ingress, each.egress))
+        pairs,
+        pairs=tuple(
+            each for each in pairs.pairs if nic in (each.ingress, *each.among, each.egress)
+        ),
     )
 
 
 def paired(
     counted: Counted,
     names: Mapping[tuple[int, int], str],
+    below: Mapping[tuple[int, int], Sequence[tuple[int, int]]],
     nics: Mapping[tuple[int, int], NicView],
     parts: Parts,
 ) -> Pairs:
-    """`names` of interfaces, and those that are watched, by namespace and ifindex."""
+    """`names` of interfaces, what is at the bottom of those that stand upon others, and `nics` that
+    are watched, by namespace and ifindex. What goes out by an interface that stands upon others is
+    in the count of the lowest one, and in no other."""
     tx_cpus = {(*at, queue.index): queue.cpu for at, view in nics.items() for queue in view.queues}
     rx_queues = {at: _queue_of_cpu(view) for at, view in nics.items()}
 
     def name(at: tuple[int, int]) -> str:
         return names.get(at, f"interface {at[1]}")
+
+    def came_by(each: ForwardedCount) -> Sequence[tuple[int, int]]:
+        """One of these: of several, those that are served on its CPU, if all are watched."""
+        every = below.get((each.netns, each.ingress_ifindex), ())
+        if len(every) < 2 or not all(at in nics for at in every):
+            return every
+        return [at for at in every if each.cpu in rx_queues[at]] or every
 
     def pair(each: ForwardedCount) -> Pair:
         ingress, egress = (each.netns, each.ingress_ifindex), (each.netns, each.egress_ifindex)
@@ -91,10 +110,18 @@ def paired(
             packets=each.packets,
             packets_pps=each.packets / counted.seconds,
             bytes_per_s=each.bytes / counted.seconds,
+            among=tuple(map(name, came_by(each))),
         )
 
+    found = dict[_Key, ForwardedCount]()
+    for each in counted.counts:
+        if (each.netns, each.egress_ifindex) in below:
+            continue
+        if len(lowest := came_by(each)) == 1:
+            each = each._replace(ingress_ifindex=lowest[0][1])
+        found[_key(each)] = _sum(each, found.get(_key(each)))
     pairs = sorted(
-        map(pair, counted.counts), key=lambda each: (-each.packets, each.ingress, each.egress)
+        map(pair, found.values()), key=lambda each: (-each.packets, each.ingress, each.egress)
     )
     return Pairs(counted.seconds, None, counted.missed, tuple(pairs))
 

@@ -17,7 +17,7 @@ class ForwardedCount(NamedTuple):
 
     # Inode number of the namespace of the egress interface, where the other is taken to be, too.
     netns: int
-    ingress_ifindex: int
+    ingress_ifindex: int  # of the uppermost that it came in by
     egress_ifindex: int
     tx_queue: int
     cpu: int  # that forwarded them
@@ -29,6 +29,8 @@ class ForwardedCount(NamedTuple):
 class Pair:
     """The packets of one `ForwardedCount`, and how many in each second."""
 
+    # The interface at the bottom of those that it came in by. If one of several is, and it is not
+    # known which, then the interface that stands upon them, and they are `among`.
     ingress: str
     rx_queue: int | None  # whose channel is served on `cpu`; None: not known, or there are several
     egress: str
@@ -41,6 +43,12 @@ class Pair:
     bytes_per_s: float
     rule: str | None = None  # the policy's forwarding rule for it
     why: str | None = None  # its channels are where they are, or wait
+    among: tuple[str, ...] = ()
+
+    @property
+    def came_by(self) -> tuple[str, ...]:
+        """One of these."""
+        return self.among or (self.ingress,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from aiohttp import web
@@ -241,9 +242,11 @@ def _forwarded(totals: ForwardedTotals) -> Iterator[Metric]:
         "Forwarded packets of the pairs with most.",
         labels=("ingress", "egress", "tx_queue", "cpu"),
     )
+    counts = Counter[tuple[str, ...]]()  # interfaces of two namespaces may have one name
     for each in totals.pairs[:MOST_PAIRS]:
-        of = (each.ingress, each.egress, str(each.tx_queue), str(each.cpu))
-        packets.add_metric(of, each.packets)
+        counts[each.ingress, each.egress, str(each.tx_queue), str(each.cpu)] += each.packets
+    for of, count in counts.items():
+        packets.add_metric(of, count)
     distances = CounterMetricFamily(
         "atfnd_forwarded_distance_packets",
         "All forwarded packets, by what the CPU that sent them shares with that of the TX queue.",

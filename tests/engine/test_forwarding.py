@@ -72,7 +72,9 @@ class Machine:
         rule: ForwardingRule = GATEWAY,
         xps: Mapping[tuple[str, int], str] | None = None,
         unarmed: frozenset[str] = frozenset(),
+        bonded: tuple[str, ...] = (),
     ) -> None:
+        self.bonded = bonded
         self.engine = Engine(Memory.of(policy(rule)))
         self.pps, self.now_ns = dict(pps), SECOND
         self.wrote: list[Action] = []
@@ -150,7 +152,12 @@ class Machine:
             rows = []
             for (nic, i, out), queues in self.tx_queues().items():
                 cpu, pps = self.cpus(nic)[i], self.pps[nic, i, out] / len(queues)
-                rows += [Pair(nic, None, out, t, cpu, None, None, 0, pps, 0) for t in queues]
+                among = self.bonded if nic in self.bonded else ()
+                came = "bond0" if among else nic
+                rows += [
+                    Pair(came, None, out, t, cpu, None, None, 0, pps, 0, among=among)
+                    for t in queues
+                ]
             self.take(PairsCounted(Pairs(1.0, None, 0, tuple(rows))))
 
     def why(self, ingress: str = "in", egress: str = "out") -> str:
@@ -178,6 +185,24 @@ def test_channels_move_together_after_three_looks_and_tx_queues_match() -> None:
     wrote = len(made.wrote)
     made.look(10)
     assert len(made.wrote) == wrote
+
+
+def test_channels_of_a_bond_move_together_with_those_that_they_forward_to() -> None:
+    of_both = {("in0", 0, "out"): 900.0, ("in1", 0, "out"): 500.0, ("in1", 1, "out"): 800.0}
+    at = {"in0": [0, 1], "in1": [0, 1], "out": [1, 0]}
+    made = Machine(at, of_both, bonded=("in0", "in1"))
+    made.look(4)
+    assert made.cpus("in0") == made.cpus("in1") == made.cpus("out")
+    assert made.changed_tx_queue == []
+    assert made.why("in1") == "channels of one number are on one CPU"
+
+
+def test_a_bond_that_the_rule_has_a_part_of_is_left() -> None:
+    part = replace(GATEWAY, ingress=("in0",))
+    at = {"in0": [0, 1], "in1": [0, 1], "out": [1, 0]}
+    made = Machine(at, {("in0", 0, "out"): 900.0}, part, bonded=("in0", "in1"))
+    made.look(9)
+    assert made.wrote == []
 
 
 def test_nothing_is_done_for_too_few_packets() -> None:

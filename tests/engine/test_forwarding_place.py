@@ -219,6 +219,19 @@ def test_packets_count_for_the_channel_of_their_cpu() -> None:
     assert {each.ingress.queue: each.pps for each in found} == {0: 50.0, 1: 50.0, 2: 30.0, 3: 7.0}
 
 
+def test_what_a_bond_brings_counts_for_the_channels_of_its_nics() -> None:
+    at = {"in0": (0, 1), "in1": (0, 2), "out": (4, 5)}
+    nics = {}
+    for name, cpus in at.items():
+        queues = (replace(NIC.queues[i], cpu=cpu) for i, cpu in enumerate(cpus))
+        nics[name] = replace(NIC, name=name, queues=tuple(queues))
+    row = Pair("bond0", None, "out", 0, 0, None, None, 0, 100.0, 0.0, among=("in0", "in1"))
+    found = streams([row, replace(row, cpu=2, packets_pps=30.0)], nics)
+    of = {(each.ingress.nic, each.ingress.queue): each.pps for each in found}
+    assert of == {("in0", 0): 50.0, ("in1", 0): 50.0, ("in1", 1): 30.0}
+    assert streams([replace(row, among=("in0", "other"))], nics) == []
+
+
 @pytest.mark.parametrize("placement", PLACING)
 def test_nothing_is_forwarded(placement: PairPlacement) -> None:
     made = problem(placement, {"in": [0, 1], "out": [2, 3]}, {})

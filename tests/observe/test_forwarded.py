@@ -9,89 +9,38 @@ import socket
 import struct
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from typing import NamedTuple
+from contextlib import closing
 
 import pytest
 
-from atfnd.model import ForwardedCount
-from atfnd.observe.nics.forwarded import ForwardedPackets, interface_names, namespace
-from tests.netns import Net
+from atfnd.observe.nics.forwarded import ForwardedPackets, Interfaces, interfaces
+from tests.forwards import (
+    PACKETS,
+    PAYLOAD,
+    PORT,
+    ForwardingNet,
+    between,
+    forwarding_net,
+    pairs_of,
+    send,
+    warmed,
+)
 from tests.wait import until
 
 __all__: list[str] = []
 
-PACKETS, PAYLOAD = 50, 100
+Bed = ForwardingNet
 HEADERS = 14 + 20 + 8  # Ethernet, IPv4, UDP
 TCP_HEADERS = 14 + 20 + 32  # with its time stamps
 UDP_SEGMENT = 103  # include/uapi/linux/udp.h
-PORT = 9
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
 
-class Bed(NamedTuple):
-    gen: Net
-    forwards: Net
-    sink: Net
-
-    def names(self) -> dict[tuple[int, int], str]:
-        return interface_names([self.forwards.path])
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
 @pytest.fixture
 def bed() -> Iterator[Bed]:
-    with ExitStack() as stack:
-        made = Bed(Net(stack), Net(stack), Net(stack))
-        host = made.forwards.name
-        ends = ((made.gen, "g0", "f0", "10.78.0"), (made.sink, "s0", "f1", "10.78.1"))
-        for far, device, near, prefix in ends:
-            ip(*f"link add {near} netns {host} type veth peer name {device}".split(),
-               "netns", far.name)  # fmt: skip
-            for net, name, last in ((host, near, 1), (far.name, device, 2)):
-                ip("-n", net, "addr", "add", f"{prefix}.{last}/24", "dev", name)
-                ip("-n", net, "link", "set", name, "up")
-            ip("-n", far.name, "route", "add", "default", "via", f"{prefix}.1")
-        inside = ("ip", "netns", "exec", host, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        subprocess.run(inside, check=True)
+    with forwarding_net() as made:
         yield made
-
-
-def send(sender: socket.socket, address: str, packets: int = PACKETS) -> None:
-    for _ in range(packets):
-        sender.sendto(bytes(PAYLOAD), (address, PORT))
-
-
-def between(bed: Bed, counts: list[ForwardedCount]) -> dict[tuple[str, str], list[ForwardedCount]]:
-    """By the names of ingress and egress, of the namespace that forwards."""
-    names, found = bed.names(), dict[tuple[str, str], list[ForwardedCount]]()
-    for each in counts:
-        if each.netns == namespace(bed.forwards.path):
-            pair = (names[each.netns, each.ingress_ifindex], names[each.netns, each.egress_ifindex])
-            found.setdefault(pair, []).append(each)
-    return found
-
-
-def warmed(bed: Bed) -> tuple[socket.socket, socket.socket]:
-    """A sender and a receiver; both neighbours are known, so no packet waits for an answer."""
-    sender = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sink = bed.sink.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    sink.bind(("10.78.1.2", PORT))
-    sink.setblocking(False)
-
-    def came() -> bool:
-        send(sender, "10.78.1.2", 1)
-        try:
-            return bool(sink.recv(PAYLOAD))
-        except BlockingIOError:
-            return False
-
-    until(came, "a packet comes through")
-    return sender, sink
 
 
 def test_forwarded_packets_are_counted_by_interface_queue_and_cpu(bed: Bed) -> None:
@@ -174,4 +123,26 @@ def test_nothing_stays_attached(bed: Bed) -> None:
 
 
 def test_a_namespace_that_is_gone_has_no_names() -> None:
-    assert interface_names(["/run/netns/never-there"]) == {}
+    assert interfaces(["/run/netns/never-there"]) == Interfaces({}, {})
+
+
+def test_what_stands_upon_a_nic_is_that_nic(bed: Bed) -> None:
+    """A macvlan receives; a bridge that has an address of its own sends."""
+    sender, sink = warmed(bed)
+    assert pairs_of(bed, sender) == {(("f0",), "f1")}
+    sink.close()
+    for command in (
+        "addr flush dev f0", "link add link f0 name m0 type macvlan mode passthru",
+        "addr add 10.78.0.1/24 dev m0", "link set m0 up",
+        "addr flush dev f1", "link add b1 type bridge", "link set f1 master b1",
+        "addr add 10.78.1.1/24 dev b1", "link set b1 up",
+    ):  # fmt: skip
+        bed.ip("forwards", command)
+    for far in ("gen", "sink"):
+        bed.ip(far, "neigh flush all")
+    sender, _ = warmed(bed)
+    with closing(ForwardedPackets()) as counter:
+        send(sender, "10.78.1.2")
+        until(lambda: len(between(bed, counter.read())) == 2, "both have sent it")
+        assert between(bed, counter.read()).keys() == {("m0", "b1"), ("m0", "f1")}
+    assert pairs_of(bed, sender) == {(("f0",), "f1")}

@@ -67,6 +67,15 @@ def test_of_several_the_one_with_most_packets_is_explained() -> None:
     assert explain_pair(ANY._replace(rx_queue=1), found(LOCAL, FAR), {})[0] is None
 
 
+def test_by_which_nic_of_a_bond_is_not_known() -> None:
+    pair = replace(LOCAL, ingress="bond0", rx_queue=None, among=("eth0", "eth5"))
+    for ingress in ("bond0", "eth5"):
+        answer = explained(pair, ends=ANY._replace(ingress=ingress))
+        said = "bond0 stands upon eth0 and eth5: by which of them they come in is not known."
+        assert said in answer.chain
+    assert explained(pair, ends=ANY._replace(ingress="eth6")).chain == ()
+
+
 def test_the_queue_that_is_there_already_is_advised() -> None:
     answer = explained(FAR)
     assert answer.verdict == "CPUs 2 and 3 are on different NUMA nodes."

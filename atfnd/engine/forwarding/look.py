@@ -58,7 +58,9 @@ class RuleLook:
         self.rule, self.memory, self._nics, self._claimed = rule, memory, nics, claimed
         self.waits: list[str] = []
         self._sent = sent(pairs)
-        self._streams = streams((p for p in pairs if (p.ingress, p.egress) in own), nics)
+        self._streams = streams(
+            (p for p in pairs if own.issuperset((nic, p.egress) for nic in p.came_by)), nics
+        )
         self._receives = defaultdict[str, set[str]](set)  # by egress
         for ingress, egress in own:
             self._receives[egress].add(ingress)

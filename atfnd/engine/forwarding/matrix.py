@@ -3,9 +3,10 @@
 
 A channel is a receive queue and the TX queue of the same number: one NAPI polls both. The kernel
 counts by CPU, not by receive queue (`model.pairs`): what a CPU forwards from an interface came in
-by the channel that is served there. Of several such channels each counts alike; once they are
-apart, the next count tells them apart. Packets of a CPU that serves none of its channels (RPS, or a
-channel that has just moved) count for those whose CPU is not known, else for all.
+by the channel that is served there. Of several such channels, of one interface or of several below
+a bond, each counts alike; once they are apart, the next count tells them apart. Packets of a CPU
+that serves none of its channels (RPS, or a channel that has just moved) count for those whose CPU
+is not known, else for all.
 """
 
 from __future__ import annotations
@@ -43,16 +44,17 @@ def streams(pairs: Iterable[Pair], nics: Mapping[str, NicView]) -> list[Stream]:
     """From what was counted between these interfaces, most packets first."""
     found = defaultdict[tuple[Channel, str], float](float)
     for pair in pairs:
-        if pair.ingress not in nics or pair.egress not in nics or pair.packets_pps <= 0:
+        if not nics.keys() >= {*pair.came_by, pair.egress} or pair.packets_pps <= 0:
             continue
-        queues = nics[pair.ingress].queues
-        here = [queue.index for queue in queues if queue.cpu == pair.cpu]
-        here = here or [queue.index for queue in queues if queue.cpu is None]
-        here = here or [queue.index for queue in queues]
-        for index in here:
-            found[Channel(pair.ingress, index), pair.egress] += pair.packets_pps / len(here)
-    every = (Stream(*key, pps) for key, pps in found.items())
-    return sorted(every, key=lambda each: (-each.pps, each.ingress, each.egress))
+        every = [(Channel(nic, each.index), each.cpu) for nic in pair.came_by
+                 for each in nics[nic].queues]  # fmt: skip
+        here = [channel for channel, cpu in every if cpu == pair.cpu]
+        here = here or [channel for channel, cpu in every if cpu is None]
+        here = here or [channel for channel, _ in every]
+        for channel in here:
+            found[channel, pair.egress] += pair.packets_pps / len(here)
+    made = (Stream(*key, pps) for key, pps in found.items())
+    return sorted(made, key=lambda each: (-each.pps, each.ingress, each.egress))
 
 
 def sent(pairs: Iterable[Pair]) -> dict[tuple[str, int], Sent]:

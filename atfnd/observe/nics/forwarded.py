@@ -8,15 +8,24 @@ waits for the result. OSError: the kernel refuses the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.netlink.rtnl import links
 from atfnd.kernel.system.netns import identity
 from atfnd.model import ForwardedCount
+from atfnd.observe.nics.stacked import lowest
 
-__all__ = ["ForwardedPackets", "interface_names", "namespace"]
+__all__ = ["ForwardedPackets", "Interfaces", "interfaces", "namespace"]
+
+
+class Interfaces(NamedTuple):
+    """By inode number of the namespace, and ifindex."""
+
+    names: Mapping[tuple[int, int], str]
+    below: Mapping[tuple[int, int], tuple[tuple[int, int], ...]]  # of each that stands upon others
 
 
 def namespace(netns: str | None) -> int:
@@ -25,17 +34,20 @@ def namespace(netns: str | None) -> int:
     return identity(netns)[1]
 
 
-def interface_names(namespaces: Iterable[str | None]) -> dict[tuple[int, int], str]:
-    """Of every interface in these namespaces, by inode number and ifindex. Lists them by rtnetlink;
-    a namespace that is gone has none."""
-    found: dict[tuple[int, int], str] = {}
+def interfaces(namespaces: Iterable[str | None]) -> Interfaces:
+    """Every interface in these namespaces, and what is at the bottom of those that stand upon
+    others (`stacked`). Lists them by rtnetlink; a namespace that is gone has none."""
+    names = dict[tuple[int, int], str]()
+    below = dict[tuple[int, int], tuple[tuple[int, int], ...]]()
     for netns in namespaces:
         try:
             inode, every = namespace(netns), links(netns)
         except FileNotFoundError:
             continue
-        found |= {(inode, ifindex): link.name for ifindex, link in every.items()}
-    return found
+        names |= {(inode, ifindex): link.name for ifindex, link in every.items()}
+        for upper, under in lowest(every).items():
+            below[inode, upper] = tuple((inode, ifindex) for ifindex in sorted(under))
+    return Interfaces(names, below)
 
 
 class ForwardedPackets:

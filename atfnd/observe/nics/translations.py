@@ -2,7 +2,7 @@
 """The flows that a network namespace forwards and translates (NAT), and where they come in.
 
 Reads conntrack (kernel/netlink/conntrack.py) and routes. Conntrack does not say by which interface
-packets come: it is taken to be the one that leads back to their source.
+packets come: it is taken to be the one that leads back to their source, or what is below that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from contextlib import ExitStack, closing
 
 from atfnd.kernel.netlink.conntrack import Conntrack
 from atfnd.kernel.netlink.requests import Netlink
-from atfnd.kernel.netlink.rtnl import route
+from atfnd.kernel.netlink.rtnl import links, route
 from atfnd.model import FlowKey, TranslatedFlow
+from atfnd.observe.nics.stacked import lowest
 
 __all__ = ["NamespaceTranslations"]
 
@@ -24,6 +25,7 @@ class NamespaceTranslations:
 
     def __init__(self, netns: str | None) -> None:
         self._netns = netns
+        self._lowest = lowest(links(netns))
         with ExitStack() as undo:
             self._conntrack = undo.enter_context(closing(Conntrack(netns)))
             self._routes = undo.enter_context(closing(Netlink(socket.NETLINK_ROUTE, netns)))
@@ -43,5 +45,10 @@ class NamespaceTranslations:
         return self._conntrack.find(key)
 
     def ingress(self, key: FlowKey) -> int | None:
-        """The interface (ifindex) that packets of a direction come in by. None: not known."""
-        return route(self._routes, None, key.remote)
+        """The interface (ifindex) that packets of a direction come in by. None: not known, or it is
+        one of those that a bond is made of."""
+        back_by = route(self._routes, None, key.remote)
+        if back_by is None or back_by not in self._lowest:
+            return back_by
+        below = self._lowest[back_by]
+        return next(iter(below)) if len(below) == 1 else None

@@ -91,6 +91,7 @@ def _view(found: Pairs) -> View:
 def _pair_view(each: Pair) -> View:
     return {
         "ingress": each.ingress,
+        "among": list(each.among),
         "rx_queue": each.rx_queue,
         "egress": each.egress,
         "tx_queue": each.tx_queue,

@@ -38,7 +38,8 @@ class Ends(NamedTuple):
 
     def has(self, pair: Pair) -> bool:
         return (
-            (self.ingress, self.egress) == (pair.ingress, pair.egress)
+            self.ingress in (pair.ingress, *pair.among)
+            and self.egress == pair.egress
             and self.rx_queue in (None, pair.rx_queue)
             and self.tx_queue in (None, pair.tx_queue)
         )
@@ -89,6 +90,10 @@ def _pair_link(pair: Pair, those: list[Pair]) -> str:
 
 
 def _ingress_links(pair: Pair, nic: NicView | None) -> list[str]:
+    if pair.among:
+        *others, last = pair.among
+        below = f"{', '.join(others)} and {last}"
+        return [f"{pair.ingress} stands upon {below}: by which of them they come in is not known."]
     if nic is None:
         return [f"{pair.ingress} is not watched: by which queue they come in is not known."]
     if rps := _rps(nic):
