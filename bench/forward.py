@@ -196,7 +196,7 @@ def measure(rounds: int, load: Load = LAB, asked: Sequence[Subject] | None = Non
         veth_forwarder(built(Path(folder))) as bed,
     ):
         napis = [bed.napis[name] for name in RECEIVERS]
-        with Pollers([bed.thread(name) for name in NAMES]) as pollers:
+        with contextlib.closing(Pollers([bed.thread(name) for name in NAMES])) as pollers:
             watched = _Watched(bed, pollers)
             for turn in range(rounds):
                 for placement in placements[:: -1 if turn % 2 else 1]:

@@ -14,8 +14,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from atfnd.bpf.layout import layout_of
 from bench.extension import _bench
@@ -67,17 +66,6 @@ class Pollers:
     def close(self) -> None:
         """Detach and free; a second close does nothing."""
         self._pollers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class ThreadUse(NamedTuple):

@@ -20,7 +20,7 @@ import math
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,7 +127,7 @@ def _one(
     with ExitStack() as stack:
         stack.enter_context(polled_as(case.polling, [napi]))
         application = _application(program, bed, case, size, bytes_per_s, stack)
-        pollers = stack.enter_context(Pollers([thread, application]))
+        pollers = stack.enter_context(closing(Pollers([thread, application])))
         time.sleep(SETTLE_S)
         began = _read(bed, pollers, thread, application)
         time.sleep(window_s)

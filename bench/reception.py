@@ -198,7 +198,7 @@ def _one(
             programs.messages, bed.host, bed.address, PORT, size, what, [bed.cpus[QUEUE]],
             work_ns=work_ns, prefers=mode.prefers,
         ) as server,
-        Pollers([*napi.threads, server.pid]) as pollers,
+        contextlib.closing(Pollers([*napi.threads, server.pid])) as pollers,
     ):  # fmt: skip
         make_realtime(server.pid, None, PRIORITY)
 

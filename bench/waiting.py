@@ -69,7 +69,7 @@ class Run(NamedTuple):
 def measure(rounds: int, make_bed: BedMaker, load: Load) -> dict[str, Any]:
     """`rounds` rounds; in each, every count is given to every contender in turn."""
     runs = []
-    with make_bed() as bed, Waits(inode(bed.host)) as waits:
+    with make_bed() as bed, contextlib.closing(Waits(inode(bed.host))) as waits:
         if len(bed.cpus) < len(PORTS):
             raise OperatorError("waiting needs two CPUs: with one, nobody waits")
         rivals = contenders(bed)

@@ -10,8 +10,7 @@ without paravirtual spinlocks reports none (virt_spin_lock(), arch/x86/include/a
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from atfnd.bpf.layout import layout_of
 from bench.extension import _bench
@@ -59,14 +58,3 @@ class Waits:
     def close(self) -> None:
         """Detach and free; a second close does nothing."""
         self._waits.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

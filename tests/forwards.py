@@ -81,7 +81,9 @@ def pairs_of(bed: ForwardingNet, sender: socket.socket) -> set[tuple[tuple[str, 
     finally:
         counter.close()
     known = interfaces([bed.forwards.path])
-    found = paired(Counted(1.0, 0, tuple(counts)), known.names, known.below, {}, Parts(Topology(())))
+    found = paired(
+        Counted(1.0, 0, tuple(counts)), known.names, known.below, {}, Parts(Topology(()))
+    )
     return {(each.came_by, each.egress) for each in found.pairs}
 
 

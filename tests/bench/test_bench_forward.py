@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_what_is_offered_at_both_ports_arrives_and_each_thread_has_polled_its_pa
     bed.place({"e0": [first], "e1": [first], SENDER: [second]})
     threads = {name: bed.thread(name) for name in (*RECEIVERS, SENDER)}
     before, dropped = bed.host.arrived(), bed.dropped()
-    with Pollers(list(threads.values())) as pollers:
+    with closing(Pollers(list(threads.values()))) as pollers:
         with offered(bed.host, 4000, 0.25, "mix", second) as generator:
             given = sent(generator, 30)
         expected = given.sent - (bed.dropped() - dropped)

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,8 +54,8 @@ def test_a_wait_is_a_sockets_if_it_is_for_the_lock_of_one_of_the_namespace() -> 
     here = inode(None)
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        Waits(here) as waits,
-        Waits(here + 1) as elsewhere,
+        closing(Waits(here)) as waits,
+        closing(Waits(here + 1)) as elsewhere,
     ):
         near = socket.create_connection(listener.getsockname())
         far = listener.accept()[0]
