@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from atfnd.observe.nics.forwarded import ForwardedPackets, Interfaces, interfaces
+from atfnd.observe.nics.forwarded import ForwardedPackets, InterfaceMap, interfaces
 from tests.forwards import (
     PACKETS,
     PAYLOAD,
@@ -123,7 +123,7 @@ def test_nothing_stays_attached(bed: Bed) -> None:
 
 
 def test_a_namespace_that_is_gone_has_no_names() -> None:
-    assert interfaces(["/run/netns/never-there"]) == Interfaces({}, {})
+    assert interfaces(["/run/netns/never-there"]) == InterfaceMap({}, {})
 
 
 def test_what_stands_upon_a_nic_is_that_nic(bed: Bed) -> None:

@@ -18,10 +18,10 @@ from atfnd.kernel.system.netns import identity
 from atfnd.model import ForwardedCount
 from atfnd.observe.nics.stacked import lowest
 
-__all__ = ["ForwardedPackets", "Interfaces", "interfaces", "namespace"]
+__all__ = ["ForwardedPackets", "InterfaceMap", "interfaces", "namespace"]
 
 
-class Interfaces(NamedTuple):
+class InterfaceMap(NamedTuple):
     """By inode number of the namespace, and ifindex."""
 
     names: Mapping[tuple[int, int], str]
@@ -34,7 +34,7 @@ def namespace(netns: str | None) -> int:
     return identity(netns)[1]
 
 
-def interfaces(namespaces: Iterable[str | None]) -> Interfaces:
+def interfaces(namespaces: Iterable[str | None]) -> InterfaceMap:
     """Every interface in these namespaces, and what is at the bottom of those that stand upon
     others (`stacked`). Lists them by rtnetlink; a namespace that is gone has none."""
     names = dict[tuple[int, int], str]()
@@ -47,7 +47,7 @@ def interfaces(namespaces: Iterable[str | None]) -> Interfaces:
         names |= {(inode, ifindex): link.name for ifindex, link in every.items()}
         for upper, under in lowest(every).items():
             below[inode, upper] = tuple((inode, ifindex) for ifindex in sorted(under))
-    return Interfaces(names, below)
+    return InterfaceMap(names, below)
 
 
 class ForwardedPackets:
