@@ -2322,7 +2322,7 @@ MUTATIONS = [
         ("None if queue.cpu in found else queue.index", "queue.index"),
         ('if any(name.startswith("rps-cpus:") and cpus for', "if any(False for"),
         ("self.missed - before.missed", "self.missed"),
-        ("        return each\n    return each._replace(", "        return each._replace(packets=0)\n    return each._replace("),
+        ("if before is None:\n        return each\n", "if before is None:\n        return each._replace(packets=0)\n"),
     ),
     *_of(
         "observe/nics/stacked.py", "pairs",
