@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from atfnd.diagnose.gain import Parts
-from atfnd.diagnose.pairs import Counted, of_nic, paired
+from atfnd.diagnose.pairs import Counted, Tally, of_nic, paired
 from atfnd.kernel.netlink.rtnl import Link
 from atfnd.model import ForwardedCount, NicView, Pair
 from atfnd.observe.nics.stacked import lowest
@@ -31,6 +31,8 @@ LINKS = {
     16: Link("away", "vlan"),
     17: Link("empty", "bond"),
     18: Link("late", "vlan", lower=99),  # listed before it
+    19: Link("eth9", None, master=20),
+    20: Link("ovs", "openvswitch"),
 }
 NAMES = {(NS, index): link.name for index, link in LINKS.items()}
 BELOW = {
@@ -106,3 +108,9 @@ def test_of_a_bond_it_is_not_known_by_which_nic() -> None:
         assert second.came_by == ("eth3",)
         assert of_nic(made, "eth2").pairs == (first,)
         assert of_nic(made, "bond0").pairs == (first,)
+
+
+def test_what_has_come_since_an_earlier_moment() -> None:
+    before = Tally.of(10.0, 4, [count(1), count(2)])
+    now = Tally.of(12.0, 9, [count(1), count(2, packets=25), count(3, packets=1)])
+    assert now.since(before) == Counted(2.0, 5, (count(2, packets=15), count(3, packets=1)))
