@@ -9,12 +9,16 @@ where it was asked. A call into `model` is a value's own, and no call across roo
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from atfnd.kernel.netlink.requests import messages
+from atfnd.model import cpu_list
 from tests.simulation.run import Run
 from tests.simulation.schedule import whole
 from tests.simulation.way import Call, Function, Way, calls, ways
@@ -83,6 +87,25 @@ def way(found: list[Way]) -> Way:
         if each.events == 1 and begun.isdisjoint(short(call.of).name for call in each.calls)
     ]
     return min(alone, key=lambda each: len(each.calls))
+
+
+def test_what_the_garbage_collector_closes_is_called_by_nobody() -> None:
+    closed = []
+
+    def abandoned() -> None:
+        begun = messages(bytes.fromhex("1000000001000000 0000000000000000") * 2)
+        next(begun)
+        loop: list[object] = [begun]
+        loop.append(loop)
+        closed.append(weakref.ref(begun))
+
+    gc.collect()
+    abandoned()
+    with calls() as made:
+        cpu_list(range(0, 200_000, 2))
+    assert made == set()
+    gc.collect()
+    assert closed[0]() is None
 
 
 def back_up(calls: Iterable[Call]) -> set[str]:

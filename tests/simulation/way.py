@@ -7,8 +7,9 @@ class of the simulation that stands for one of `atfnd/` counts as that one.
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -113,6 +114,19 @@ def _stack(frame: FrameType | None) -> Iterator[Function]:
 
 
 @contextmanager
+def _profiling(profile: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    """What the garbage collector closes meanwhile, generators of earlier tests, would seem to be
+    called by what runs just then: it does not run."""
+    gc.disable()
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+
+
+@contextmanager
 def ways() -> Iterator[list[Way]]:
     """Those of the wake-ups within that wrote a filter."""
     found: list[Way] = []
@@ -120,13 +134,10 @@ def ways() -> Iterator[list[Way]]:
 
     def profiled(reader: SocketReader) -> None:
         profile = _Profile()
-        sys.setprofile(profile)
-        try:
+        with _profiling(profile):
             read(reader)
-        finally:
-            sys.setprofile(None)
-            if profile.inserted:
-                found.append(profile.way)
+        if profile.inserted:
+            found.append(profile.way)
 
     with mock.patch.object(SocketReader, "read", profiled):
         yield found
@@ -142,8 +153,5 @@ def calls() -> Iterator[set[Call]]:
         if of is not None and (by := _caller(frame)) is not None and by.file != of.file:
             found.add(Call(by, of))
 
-    sys.setprofile(profile)
-    try:
+    with _profiling(profile):
         yield found
-    finally:
-        sys.setprofile(None)
