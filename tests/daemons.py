@@ -71,6 +71,15 @@ daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
 
 
 EVERYTHING = policy()
+# As the built-in rules, but no CPU counts as full.
+USUAL = """\
+version: 1
+flows:
+  - name: rest
+    match: { protocol: [tcp, udp, sctp], min_bytes: 64KiB, min_age: 200ms }
+    placement: { near: core }
+    full_core: stay
+"""
 
 
 class _Api(http.client.HTTPConnection):

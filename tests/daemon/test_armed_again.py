@@ -16,7 +16,7 @@ from pathlib import Path
 
 from atfnd.model import Match
 from tests.applications import CPUS
-from tests.daemons import Daemon, standing
+from tests.daemons import USUAL, Daemon, standing
 from tests.labs import Lab
 from tests.netns import listening
 from tests.values import key
@@ -24,7 +24,6 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-BUILT_IN = "version: 1\n"
 HOST4 = "10.9.0.1"
 ROUNDS = 30
 PORTS = (5201, 5202, 5203, 5204)
@@ -63,7 +62,7 @@ def comes_to(pid: int, cpu: int) -> None:
 
 
 def test_nothing_is_left_after_any_of_thirty_orders(lab: Lab, tmp_path: Path) -> None:
-    daemon, name = Daemon(tmp_path, BUILT_IN), lab.nic.name
+    daemon, name = Daemon(tmp_path, USUAL), lab.nic.name
     foreign = lab.nic.insert(Match.of(key(7)), 0)
     before = standing(lab)
     try:

@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 
 from tests.applications import CPUS
-from tests.daemons import Daemon
+from tests.daemons import USUAL, Daemon
 from tests.labs import Lab
 from tests.netns import listening
 from tests.wait import until
 
 __all__: list[str] = []
 
-BUILT_IN = "version: 1\n"
 HOST4 = "10.9.0.1"
 EVERY_S = 0.15
 PORTS = (5201, 5202)
@@ -79,7 +78,7 @@ def deferred(daemon: Daemon) -> int:
 def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> None:
     """At the usual pace: their filters go with their sockets, nobody else is blamed for a filter of
     ours, and nothing is tried thousands of times. A stop at that moment leaves nothing either."""
-    daemon, name = Daemon(tmp_path, BUILT_IN), lab.nic.name
+    daemon, name = Daemon(tmp_path, USUAL), lab.nic.name
     try:
         daemon.start("--nic", name, "--arm", name, "--observer", "bpf", wrapped=USUAL_PACE)
         for last in (False, True):
@@ -101,7 +100,7 @@ def test_no_filter_of_udp_flows_that_come_and_go(lab: Lab, tmp_path: Path) -> No
 
 
 def test_no_filter_after_a_kill_in_the_middle(lab: Lab, tmp_path: Path) -> None:
-    daemon, name = Daemon(tmp_path, BUILT_IN), lab.nic.name
+    daemon, name = Daemon(tmp_path, USUAL), lab.nic.name
     try:
         with servers(lab) as pids:
             left = []
