@@ -51,13 +51,16 @@ def rule_cpus(traffic: Traffic) -> list[int | None]:
     return [None if rule.queue is None else queues[rule.queue].cpu for rule in traffic.filters()]
 
 
-def killed(daemon: Daemon, traffic: Traffic) -> None:
-    """By its fault: traffic flows, and nothing is attached."""
-    assert daemon.process is not None
-    process, held = daemon.process, set[tuple[str, int]]()
+def killed(traffic: Traffic, folder: Path, fault: str) -> None:
+    """A daemon is, by its fault: traffic flows, and nothing of it is attached."""
+    before, held = in_kernel(), set[tuple[str, int]]()
+    daemon = start(traffic, folder, fault)
+    process = daemon.process
+    assert process is not None
 
     def dead() -> bool:
-        held.update(loaded(process.pid))
+        """Not of it is the NIC's own program, which it opens for a moment, and which stays."""
+        held.update(set(loaded(process.pid)) - before)
         return process.poll() is not None
 
     until(dead, "the fault comes", FAULT_S)
@@ -89,7 +92,7 @@ def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, 
     before, seats = standing(traffic.lab), traffic.seats()
     there = off_rss(traffic)
     os.sched_setaffinity(traffic.moved.running.checker.pid, {there})
-    killed(start(traffic, tmp_path, f"kill {state}"), traffic)
+    killed(traffic, tmp_path, f"kill {state}")
     assert traffic.seats() == seats
     assert rule_cpus(traffic) == ([there] if done else [])
     journal, name = FilterJournal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
@@ -119,7 +122,7 @@ def test_killed_while_a_queue_follows(
     assert daemon.end() == 0
     here = next(cpu for cpu in CPUS if cpu != there)
     os.sched_setaffinity(application, {here})
-    killed(start(traffic, tmp_path, f"kill {state}"), traffic)
+    killed(traffic, tmp_path, f"kill {state}")
     assert rule_cpus(traffic) == [here if done else there]
     assert restarts(traffic, tmp_path) == ADOPTED
     assert standing(traffic.lab) == before
