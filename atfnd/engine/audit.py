@@ -10,6 +10,7 @@ from dataclasses import replace
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership.follow import owner_of
 from atfnd.engine.placement.place import without_queue
+from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.table.retire import gone, idle
@@ -110,10 +111,14 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
 
 def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
     """The outcome of an action, at its turn, whose entry has ended or has no filter left to
-    rewrite: nothing is written. None: carry it out.
+    rewrite, or whose setting another program has changed since: nothing is written. None: carry it
+    out.
 
     A NIC would take such a rewrite for a new filter, and would keep a filter that no entry knows
     of. The delete of a filter that no entry has is carried out, whichever flow it was for."""
+    if _is_manual(action, memory):
+        left = f"another program has changed it: left alone until `atfnctl resume {action.nic}`"
+        return Outcome(action, now_ns, errno.ESTALE, None, left)
     key = action.key
     if key is None or action.kind not in _OF_FILTERS:
         return None
@@ -126,6 +131,15 @@ def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
     if action.kind is not ActionKind.REWRITE or (flow is not None and flow.location is not None):
         return None
     return Outcome(action, now_ns, errno.ENOENT, None, "its filter was deleted before its turn")
+
+
+def _is_manual(action: Action, memory: Memory) -> bool:
+    """It sets what another program has changed. A write waits for moves that are under way, and
+    what is left alone is not ours by the undo journal any more, so no later check would see it."""
+    setting, known = action.setting, memory.nics.get(action.nic)
+    if action.kind is ActionKind.QUEUE_CPU and action.queue is not None:
+        setting = of_queue("queue-cpu", action.queue)
+    return known is not None and setting is not None and setting in known.view.manual
 
 
 def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:

@@ -192,6 +192,19 @@ def test_a_rewrite_of_a_rule_that_is_gone_is_not_carried_out() -> None:
         assert (outcome.errno, outcome.location) == (errno.ENOENT, None)
 
 
+def test_a_setting_that_another_program_changed_while_the_write_waited_is_not_written() -> None:
+    known = memory(steered())
+    knob = Action.of_setting("nic", "gro-flush-timeout:2", "0", "asked for")
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, "its owner", "rest", 2)
+    changed = {knob: "gro-flush-timeout:2", follow: "queue-cpu:2"}
+    for waits, setting in changed.items():
+        for manual in (frozenset[str](), frozenset({setting})):
+            known.nics["nic"].view = replace(known.nics["nic"].view, manual=manual)
+            outcome = audit.outlived(waits, known, NOW_NS)
+            assert (outcome is not None) == bool(manual)
+            assert outcome is None or outcome.errno == errno.ESTALE
+
+
 def test_an_idle_entry_ends_but_not_one_that_is_left_alone() -> None:
     use = USE._replace(bytes=0)
     for state, used_ns, ends in (

@@ -25,6 +25,7 @@ from tests.simulation.wire import BUDGET, Flow, Ring
 
 __all__ = ["WorldActuator"]
 
+FOLLOWS_NS, FOLLOWS_LOOKS = 500_000, 40
 PROOF_NS = 500_000  # a ring that does not deliver for so long stands still
 RULES = ActionKind.INSERT, ActionKind.REWRITE, ActionKind.DELETE
 
@@ -125,7 +126,8 @@ class WorldActuator:
         if action.kind in RULES and not outcome.errno:
             self._writes.note(world.now_ns - began_ns)
         if action.kind is ActionKind.QUEUE_CPU and not outcome.errno and action.queue is not None:
-            world.after(world.random.randrange(50_000, 500_000), self._follows, action.queue)
+            soon_ns = world.random.randrange(50_000, 500_000)
+            world.after(soon_ns, self._follows, action.queue, FOLLOWS_LOOKS)
         return outcome
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
@@ -256,9 +258,15 @@ class WorldActuator:
                 self._tell(Seen(key, flow.ring.index, last_ns))
             self._tell(Idle(key, last_ns))
 
-    def _follows(self, queue: int) -> None:
-        if self._alive and self._nic.table.up:
+    def _follows(self, queue: int, looks: int) -> None:
+        """Its packets come on its new CPU; or they do not yet."""
+        if not self._alive or not self._nic.table.up:
+            return
+        ring = self._nic.rings[queue]
+        if ring.rx_cpu == ring.cpu:
             self._tell(Seen(queue, queue, self._world.now_ns))
+        elif looks:
+            self._world.after(FOLLOWS_NS, self._follows, queue, looks - 1)
 
     def _tell(self, event: Event) -> None:
         if self.losing:

@@ -28,8 +28,10 @@ from atfnd.serve.log.line import line_of
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancers
 from tests.simulation.cgroups import Cgroups
+from tests.simulation.forwarded import Forwards
+from tests.simulation.host import Host
 from tests.simulation.loop import Descriptors
-from tests.simulation.machine import Machine, WorldBirths
+from tests.simulation.machine import NETNS, Machine, WorldBirths
 from tests.simulation.nic import WorldInterface, WorldNic
 
 __all__ = ["NICS", "Kernel"]
@@ -139,6 +141,9 @@ class Kernel:
         self.descriptors = Descriptors()
         self.balancers = Balancers(machine.world, nics)
         self.cgroups = Cgroups(machine)
+        self.host = Host(machine.world)
+        self.forwards = Forwards(machine.world, nics)
+        self.forwards.work = machine.forwards
         self.listeners: list[_Changes] = []
         self.cpu_listeners: list[_Changes] = []
         self.actuator: list[tuple[WorldNic, WorldActuator]] = []
@@ -195,12 +200,16 @@ class Kernel:
             "daemon.cpu_exclusion.Processes": lambda command: SimpleNamespace(
                 of=self.cgroups.process
             ),
+            "daemon.autopiloting.cpu_time": self._cpu_time,
             "daemon.cpusets.cpuset_of": self.cgroups.cpuset_of,
             "daemon.loads.cpu_time": self._cpu_time,
             "daemon.own_cpu.spent_ns": lambda: self.spent_ns,
             "daemon.moving.Mover": self._mover,
             "daemon.moving.NicActuator": self._actuator,
             "daemon.moving.read_port": _read_port,
+            "daemon.pairing.ForwardedPackets": self.forwards.open,
+            "daemon.pairing.interfaces": self.forwards.interfaces,
+            "daemon.pairing.namespace": lambda netns: NETNS,
             "daemon.session.SocketLookup": lambda netns: _SocketLookup(self),
             "daemon.sockets.ended_threads": self._ended_threads,
             "daemon.sockets.sees_every_thread": lambda: True,
@@ -225,6 +234,8 @@ class Kernel:
             ),
             "program.cpuset.folder": self.cgroups.folder,
             "program.cpuset.os": self.cgroups.os,
+            "program.host_settings.read_budget": self.host.read,
+            "program.host_settings.write_budget": self.host.write,
             "program.balance.irqbalance": self.balancers,
             "program.balance.running": self.balancers.running,
             "program.restore.open_nic": self._open,
@@ -275,6 +286,7 @@ class Kernel:
 
     def _cpu_time(self, threads: Iterable[tuple[int, int]]) -> CpuTime:
         machine = self.machine
+        self.forwards.spend()
         machine.spend()
         online = [cpu.index for cpu in machine.cpus if cpu.online]
         busy_ns = {cpu: machine.busy_ns[cpu] for cpu in online}

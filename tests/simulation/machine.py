@@ -36,7 +36,8 @@ from tests.simulation.stays import LEVELS, WANDERS, Stays
 from tests.simulation.wire import Flow
 from tests.simulation.world import World
 
-__all__ = ["Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths", "WorldObserver"]
+__all__ = ["NETNS", "Cpu", "Listener", "Machine", "Socket", "Task", "WorldBirths"]
+__all__ += ["WorldObserver"]
 
 MAX_BACKOFF = 6
 HOMES = Distance.CPU, Distance.LLC, Distance.NODE, Distance.MACHINE  # enum observer_level
@@ -48,6 +49,7 @@ SOFTIRQ_NS, READ_NS = (
     3_500,
     6_000,
 )  # for each packet: the fastest flows fill a core
+DEFERRED_NS = 2_500  # as SOFTIRQ_NS, where a timer polls
 
 
 class Cpu:
@@ -108,7 +110,7 @@ class Socket:
 
     def rx_cpu(self) -> int | None:
         ring = self.flow.ring
-        return None if ring is None else ring.cpu
+        return None if ring is None else ring.rx_cpu
 
     def received_bytes(self) -> int:
         flow = self.flow
@@ -155,7 +157,9 @@ class Machine:
             flow, cpu = socket.flow, socket.rx_cpu()
             if not flow.talks or flow.ring is None or cpu is None:
                 continue
-            softirq_ns = since_ns * SOFTIRQ_NS // flow.interval_ns
+            flow.ring.received += since_ns // flow.interval_ns
+            a_packet_ns = DEFERRED_NS if flow.ring.defers else SOFTIRQ_NS
+            softirq_ns = since_ns * a_packet_ns // flow.interval_ns
             read_ns = since_ns * READ_NS // flow.interval_ns
             self.softirq_ns[cpu] += softirq_ns
             self.busy_ns[cpu] += softirq_ns
@@ -163,6 +167,11 @@ class Machine:
             self.ran_ns[socket.task.thread.tid] += read_ns
         for index, was_ns in before.items():
             self.busy_ns[index] = min(self.busy_ns[index], was_ns + since_ns)
+
+    def forwards(self, cpu: int, ns: int) -> None:
+        """A CPU has forwarded for so long."""
+        self.softirq_ns[cpu] += ns
+        self.busy_ns[cpu] += ns
 
     def task(
         self, comm: str, cpu: int, stays_ns: int | None = None, uid: int = 1000,

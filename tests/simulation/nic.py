@@ -13,7 +13,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from atfnd.kernel.ethtool.rxnfc import Rxnfc
 from atfnd.kernel.interface import Interface
@@ -30,7 +30,7 @@ from atfnd.model import (
     QueueStats,
     Rss,
 )
-from atfnd.model.reception import DEFER, OF_NAPI, TIMEOUT
+from atfnd.model.reception import DEFER, OF_NAPI, SOFTIRQ, THREAD, TIMEOUT
 from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry
 from atfnd.move.port import NO_THREAD, Port, Stage
 from atfnd.move.port import Ring as RingFacts
@@ -47,10 +47,21 @@ __all__ = ["WorldInterface", "WorldNic"]
 
 DEFAULT = "default"
 ENTRIES = 32  # of the indirection table
-_OF_A_LINK = "queue-cpu", *OF_NAPI  # not there while it is down
 THREADED = "threaded"  # of the device
 SETTING_NS = 5_000
+SEGMENT_BYTES = 1448
 IRQ_OF = 1000  # interrupt numbers from here on
+
+
+def _of_a_link(name: str) -> bool:
+    """It is not there while the link is down."""
+    kind, _, index = name.partition(":")
+    return kind in ("queue-cpu", THREAD, *OF_NAPI) or (kind == THREADED and index != "")
+
+
+def _switches(ring: Ring) -> tuple[str, str]:
+    """The two names of the switch of its own thread."""
+    return f"{THREADED}:{ring.index}", f"{THREAD}:{ring.index}"
 
 
 class WorldInterface(NamedTuple):
@@ -86,8 +97,12 @@ class WorldNic:
         ring_size: int = 256,
         threaded: bool = True,
         lends: bool = False,
+        each: bool = False,
+        keeps: bool = False,
     ) -> None:
-        """`lends`: queues that are polled from interrupts may have threads for a while."""
+        """`lends`: queues that are polled from interrupts may have threads for a while; `each`: a
+        thread of its own, also for good (6.17). `keeps`: what its NAPIs leave for later outlives
+        the link (napi_config, 6.13)."""
         self.world, self.name, self.ifindex, self.cpus = world, name, ifindex, cpus
         self.offline: frozenset[int] = frozenset()  # CPUs
         self.address = b"\x0a\0\0" + bytes([ifindex % 256])
@@ -109,6 +124,15 @@ class WorldNic:
         self._probed: Caps | None = None
         self.changed_link: Callable[[WorldNic], None] = lambda nic: None  # called for rtnetlink
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
+        self.lies: deque[int] = deque()  # of writes to come that are done, and refused
+        self.changed: dict[str, str] = {}  # ours that another program wrote over
+        self.is_ours: Callable[[str, str], bool] = lambda name, value: True  # as the journal says
+        self.counted: Callable[[], None] = lambda: None  # called before counts are read
+        self.ways: Callable[[WorldNic], dict[Any, int]] = lambda nic: {}  # of what is forwarded
+        self.went: Callable[[WorldNic, str, dict[Any, int]], None] = lambda nic, name, before: None
+        self.others: Callable[[], None] = lambda: None  # called before another than atfnd acts
+        self._writing: str | None = None
+        self._borrowed: set[str] = set()  # switches, by the process that has it open
         self.unreadable: deque[int] = deque()  # errnos of reads to come
         self.values: dict[str, str] = {}
         self.balanced: dict[str, str] = {}  # what irqbalance set last
@@ -118,9 +142,14 @@ class WorldNic:
             self.values |= {f"{kind}:{index}": "0" for kind in OF_NAPI}
         if self.driver.atr_flag is not None:
             self.values[f"priv:{self.driver.atr_flag}"] = "on"
-        self.lends = lends and not threaded
-        if self.lends:
+        self.lends, self.each = lends and not threaded, each and not threaded
+        self.keeps = keeps
+        if self.each:
+            for ring in self.rings:
+                self.values |= dict.fromkeys(_switches(ring), "0")
+        elif self.lends:
             self.values[THREADED] = "0"
+        self._irq_cpus = {ring.index: str(ring.index % cpus) for ring in self.rings}
         self.untouched = dict(self.values)
         self.values["rss"] = self.untouched["rss"] = DEFAULT
         self._come_up()
@@ -136,6 +165,7 @@ class WorldNic:
         """atfnd opens it by this name, and knows nothing of what it proved before."""
         self.name = self.ours.name = name
         self._probed = None
+        self._borrowed.clear()
 
     def caps(self) -> Caps:
         self._asked()
@@ -175,11 +205,19 @@ class WorldNic:
             ring.cpu,
             ring.threaded,
             ring.pid if ring.threaded else None,
-            borrowed=ring.threaded and not self.threaded,
+            borrowed=ring.threaded and not self._lasting(ring),
         )
+
+    def _lasting(self, ring: Ring) -> bool:
+        """Its thread is not borrowed by the process that has the NIC open."""
+        return self.threaded or (self.each and _switches(ring)[0] not in self._borrowed)
 
     def _irq(self, ring: Ring) -> int:
         return IRQ_OF * self.ifindex + ring.index
+
+    def borrows(self) -> bool:
+        """A queue of it still has a thread that was borrowed."""
+        return any(ring.threaded and not self._lasting(ring) for ring in self.rings)
 
     def interrupts(self) -> dict[int, str]:
         """Settings of those that irqbalance may move, by number."""
@@ -213,12 +251,13 @@ class WorldNic:
 
     def settings(self) -> Mapping[str, str]:
         self._read()
-        gone = () if self.table.up else _OF_A_LINK
-        return {k: v for k, v in self.values.items() if k.partition(":")[0] not in gone}
+        if self.table.up:
+            return dict(self.values)
+        return {k: v for k, v in self.values.items() if not _of_a_link(k)}
 
     def setting(self, name: str) -> str | None:
         self._asked()
-        if name.startswith(_OF_A_LINK) and name in self.values and not self.table.up:
+        if _of_a_link(name) and name in self.values and not self.table.up:
             raise refused(errno.ENETDOWN)
         return self.settings().get(name)
 
@@ -228,24 +267,48 @@ class WorldNic:
         self._asked()
         if name not in self.values:
             raise KeyError(name)
-        if name.startswith(_OF_A_LINK) and not self.table.up:
+        if _of_a_link(name) and not self.table.up:
             raise refused(errno.ENETDOWN)
+        if name in self.changed:
+            world.broken("foreign setting", f"{self.name} {name} is {self.changed[name]!r} by "
+                         f"another program, and atfnd sets it to {value!r}")  # fmt: skip
         if self.refusals:
             code = self.refusals.popleft()
             world.note(f"setting refused {errno.errorcode[code]}", f"{name} is refused")
             raise refused(code)
+        self._writing = name
+        try:
+            self._write(name, value)
+        finally:
+            self._writing = None
+        world.operation(f"{name} is set")
+
+    def _write(self, name: str, value: str) -> None:
+        world = self.world
         world.pass_ns(SETTING_NS // 2)
         self._asked()
+        if name.partition(":")[0] == THREADED:
+            (self._borrowed.add if value == "1" else self._borrowed.discard)(name)
+        before = self.ways(self)
         self._set(name, value, OURS)
+        self.went(self, name, before)
         world.note(f"set {name.partition(':')[0]}", f"atfnd sets {self.name} {name} to {value}")
         world.pass_ns(SETTING_NS // 2)
-        world.operation(f"{name} is set")
+        if self.lies:
+            code = self.lies.popleft()
+            said = f"{self.name} {name} is {value}, and that is refused"
+            world.note(f"setting done, and refused {errno.errorcode[code]}", said)
+            raise refused(code)
 
     def ring_size(self) -> int | None:
         return self._ring_size
 
     def stats(self) -> NicStats:
-        queues = tuple(QueueStats(ring.index, None, None, None, None) for ring in self.rings)
+        self.counted()
+        queues = tuple(
+            QueueStats(ring.index, ring.received, ring.received * SEGMENT_BYTES, None, None)
+            for ring in self.rings
+        )
         return NicStats(queues, sum(ring.dropped for ring in self.rings))
 
     def close(self) -> None:
@@ -272,7 +335,7 @@ class WorldNic:
                 False if known else None, 1e6,
                 ring.threaded, 0 if self.threaded else 10_000,
                 None if ring.threaded and ring.cpu is not None else NO_THREAD,
-                ring.cpu, THREADED if lends and ring.cpu is not None else None,
+                ring.cpu, self._loan(ring, manual) if lends and ring.cpu is not None else None,
                 None if f"{TIMEOUT}:{ring.index}" in manual else f"{TIMEOUT}:{ring.index}",
                 defers=self._late(DEFER, ring) > 0 < self._late(TIMEOUT, ring) if known else None,
             )
@@ -281,6 +344,12 @@ class WorldNic:
         spread = any(v for k, v in self.values.items() if k.startswith("rps-cpus") and v)
         stages = frozenset({Stage.RPS} if spread else ()) if known else None
         return Port(caps.actuator, caps.asynchronous, stages, rings, write_ns, 2, 5_000_000)
+
+    def _loan(self, ring: Ring, manual: Set[str]) -> str | None:
+        if not self.each:
+            return THREADED
+        switch = _switches(ring)[0]
+        return None if switch in manual else switch
 
     def _late(self, kind: str, ring: Ring) -> int:
         return int(self.values[f"{kind}:{ring.index}"])
@@ -334,6 +403,18 @@ class WorldNic:
         """Another program writes a setting, which is not ours from now on."""
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
+        for each in self._same(name):
+            self.untouched[each] = self.values[each]
+            self.changed.pop(each, None)
+            if not self.is_ours(each, self.values[each]) and each != self._writing:
+                self.changed[each] = self.values[each]
+
+    def _same(self, name: str) -> tuple[str, ...]:
+        """The settings that are the same switch."""
+        kind, _, index = name.partition(":")
+        if self.each and kind in (THREADED, THREAD):
+            return _switches(self.rings[int(index)])
+        return (name,)
 
     def balancer_sets(self, name: str, value: str) -> None:
         """irqbalance moves an interrupt. What atfnd had set may come again, until atfnd asks it to
@@ -371,6 +452,7 @@ class WorldNic:
         self.world.after(self.world.random.randrange(1_000_000, 50_000_000), self.go_up)
 
     def go_down(self) -> None:
+        self.others()
         self.table.up = False
         for ring in self.rings:
             ring.reset()
@@ -380,6 +462,7 @@ class WorldNic:
 
     def go_up(self) -> None:
         if self.table.present and not self.table.up:
+            self.others()
             self.table.up = True
             self._come_up()
             self.changed_link(self)
@@ -399,6 +482,7 @@ class WorldNic:
 
     def unplug(self) -> None:
         """The device is gone: everything on it is."""
+        self.others()
         self.table.present = self.table.up = False
         for ring in self.rings:
             ring.reset()
@@ -427,13 +511,20 @@ class WorldNic:
                 self.untouched[name] = rest
 
     def _come_up(self) -> None:
+        self.changed.clear()
         for ring in self.rings:
             self._napi_ids += 1
             ring.napi_id, ring.pid = self._napi_ids, 100_000 + self._napi_ids
             if self.threaded and self._napi_ids > self.ifindex * 10_000 + len(self.rings):
                 self._kernel_sets(f"queue-cpu:{ring.index}", format_cpulist(range(self.cpus)))
-            for kind in OF_NAPI:
+            for kind in () if self.keeps else OF_NAPI:
                 self._kernel_sets(f"{kind}:{ring.index}", "0")
+            if self.each:
+                self._borrowed.clear()
+                self._kernel_sets(_switches(ring)[0], "0")
+                self._kernel_sets(_switches(ring)[1], "0")
+                if (was := self._irq_cpus[ring.index]) != self.values[f"queue-cpu:{ring.index}"]:
+                    self._set(f"queue-cpu:{ring.index}", was, FOREIGN)
             self._confine(ring)
 
     def _kernel_sets(self, name: str, value: str) -> None:
@@ -443,6 +534,8 @@ class WorldNic:
 
     def _set(self, name: str, value: str, by: object) -> None:
         kind, _, index = name.partition(":")
+        if by is not OURS:
+            self.others()
         if kind == "queue-cpu":
             cpus = parse_cpulist(value)
             if not cpus - self.offline or max(cpus) >= self.cpus:
@@ -451,6 +544,14 @@ class WorldNic:
         if name == THREADED:
             for ring in self.rings:
                 ring.threaded = value == "1"
+        elif kind in (THREADED, THREAD):
+            ring = self.rings[int(index)]
+            ring.threaded = value != SOFTIRQ
+            for each in _switches(ring):
+                self.values[each] = value
+            self._confine(ring)
+            if not ring.threaded:  # its interrupt goes where the thread was
+                self._irq_cpus[ring.index] = self.values[f"queue-cpu:{ring.index}"]
         if name == "rss":
             table = tuple(each % len(self.rings) for each in range(ENTRIES))
             if value != DEFAULT:
@@ -460,8 +561,13 @@ class WorldNic:
                 value, table = DEFAULT if wanted == table else value, wanted
             self.rss_table, self._rss = table, None
         self.values[name] = value
+        if kind in OF_NAPI:
+            ring = self.rings[int(index)]
+            ring.leaves(self._late(TIMEOUT, ring), self._late(DEFER, ring))
         if kind == "queue-cpu":
             ring = self.rings[int(index)]
+            if not (ring.threaded and self._lasting(ring)):
+                self._irq_cpus[ring.index] = value
             self._confine(ring)
             for flow in self.flows.values():
                 if flow.ring is ring and flow.rerouted is not None:
@@ -472,7 +578,10 @@ class WorldNic:
 
     def _confine(self, ring: Ring) -> None:
         cpus = parse_cpulist(self.values[f"queue-cpu:{ring.index}"])
-        ring.cpu = next(iter(cpus)) if len(cpus) == 1 else None
+        ring.confine(next(iter(cpus)) if len(cpus) == 1 else None, self._has_traffic(ring))
+
+    def _has_traffic(self, ring: Ring) -> bool:
+        return any(flow.ring is ring and flow.talks for flow in self.flows.values())
 
     def _read(self) -> None:
         """Settings, RSS, queues, or what moves depend on are read."""

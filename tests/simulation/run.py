@@ -30,23 +30,29 @@ from atfnd.model import (
     Placement,
     Protocol,
     Restored,
+    BUDGET_SETTINGS,
+    PairPlacement,
     SteeringMethod,
 )
+from atfnd.model import Mode as MoveMode
+from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
+from atfnd.program.host_settings import HOST
 from tests.held import held
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancer
 from tests.simulation.cgroups import APPS, REFUSALS, Group
 from tests.simulation.disk import Disk
 from tests.simulation.driver import FOREIGN, OURS, Entry, Refusal
+from tests.simulation.forwarded import Stream
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
 from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
 from tests.simulation.policies import CPUS as DEDICATED
-from tests.simulation.policies import excluding, policy, wanted
+from tests.simulation.policies import VALUES, excluding, forwarding, policy, receiving, wanted
 from tests.simulation.schedule import Plan, Step
 from tests.simulation.service import Service
 from tests.simulation.steward import Steward
@@ -66,6 +72,7 @@ INTERVALS_NS = (10_000, 50_000, 1_000_000, 20_000_000, 300_000_000)
 STAYS_NS = (50_000_000, 500_000_000, 5_000_000_000, None)  # on one CPU; None: it never wanders
 QUIET_NS = 500_000_000
 CHECK_NS = 20_000_000
+PPS = 0, 200, 3_000, 20_000, 60_000, 0  # of a stream that is forwarded
 PORTS = 443, 8080
 GAP_NS = 20_000_000  # a flow that is idle for so long can be moved in its gaps
 REFUSED_MOST = 5  # of what is tried again now and then
@@ -100,10 +107,13 @@ class Run:
             self.kernel.cgroups.populate()
         self.sockets = [self._socket(number) for number in range(plan.flows)]
         for nic in self.nics:
-            nic.changed_link = self.kernel.link_changed
+            self._plugged(nic)
+        if plan.forwards:
+            self.kernel.caches = (0, 1), (2, 3)
+            self.kernel.forwards.strict = self._strict
         self.daemon: Steward | Service
         if plan.whole:
-            text = (excluding if plan.excludes else policy)(plan.seed)
+            text = self._policy(plan.seed)
             self.daemon = Service(self.world, self.disk, run_dir, self.kernel, text)
         else:
             self.daemon = Steward(self.world, self.disk, run_dir, lambda: self.nics, self._ended)
@@ -116,8 +126,23 @@ class Run:
     def _nic(self, name: str, ifindex: int, driver: str) -> WorldNic:
         return WorldNic(
             self.world, name, ifindex, driver, CPUS, slots=self.plan.slots,
-            threaded=self.plan.threaded, lends=self.plan.lends,
+            threaded=self.plan.threaded, lends=self.plan.lends, each=self.plan.each,
+            keeps=self.plan.receives and self.plan.seed // 20 % 2 == 1,
         )  # fmt: skip
+
+    def _plugged(self, nic: WorldNic) -> None:
+        nic.changed_link = self.kernel.link_changed
+        if self.plan.forwards:
+            forwards = self.kernel.forwards
+            nic.ways, nic.went, nic.others = forwards.ways, forwards.written, forwards.others
+
+    def _policy(self, number: int) -> str:
+        """Of this number, for what the plan is about."""
+        if self.plan.excludes:
+            return excluding(number)
+        if self.plan.receives:
+            return receiving(number)
+        return forwarding(number) if self.plan.forwards else policy(number)
 
     def _socket(self, number: int) -> Socket:
         nic = self.nics[number % len(self.nics)]
@@ -292,7 +317,7 @@ class Run:
         self.service.order("resume", self._at(number).kernel_name)
 
     def _reload(self, number: int, *_: int) -> None:
-        self.service.policy((excluding if self.plan.excludes else policy)(number))
+        self.service.policy(self._policy(number))
         self.service.reload()
 
     def _stop(self, *_: int) -> None:
@@ -301,13 +326,17 @@ class Run:
         stops = self.world.seen["stop"]
         self.service.stop()
         whole = self.world.seen["stop"] > stops and self.kernel.cgroups.refused == refused
-        if asked and whole and (how := self.kernel.cgroups.not_as_found()) is not None:
-            self.world.broken("restore", how)
+        for each in (self.kernel.cgroups, self.kernel.host) if asked and whole else ():
+            if (how := each.not_as_found()) is not None:
+                self.world.broken("restore", how)
 
     def _said_so(self) -> None:
         """An operator did: atfnd may take over again what it had left to others."""
         self.kernel.balancers.taken_back()
         self.kernel.cgroups.taken_back()
+        self.kernel.host.changed.clear()
+        for nic in self.nics:
+            nic.changed.clear()
 
     def _was_asked(self, refused: Sequence[str], before: int) -> None:
         """An order that says that the kernel refused has asked it; `before`: refusals so far."""
@@ -321,8 +350,9 @@ class Run:
         armed = (
             any(self.service.armed(nic.name) for nic in self.nics) if self.daemon.alive else True
         )
-        if not armed and (how := self.kernel.cgroups.not_as_found()) is not None:
-            self.world.broken("restore", how)
+        for each in () if armed else (self.kernel.cgroups, self.kernel.host):
+            if (how := each.not_as_found()) is not None:
+                self.world.broken("restore", how)
 
     def _begin(self, *_: int) -> None:
         if not self.service.alive:
@@ -425,6 +455,57 @@ class Run:
         irqs, pid = sorted(self._at(number).interrupts()), self._balancer(number)
         if irqs and pid is not None:
             self.kernel.balancers.admin_frees(pid, irqs[which % len(irqs)])
+
+    # ---- who polls, and what is forwarded
+
+    def _admin_sets_reception(self, number: int, which: int, index: int, value: int) -> None:
+        nic, kinds = self._at(number), (*OF_NAPI, *((THREAD,) if number % 3 else ()))
+        kind, at = kinds[which % len(kinds)], index % len(nic.rings)
+        values = {TIMEOUT: (0, 20_000, 20_000_000), DEFER: (0, 5), SUSPEND: (0, 1_000_000)}
+        text = values.get(kind, (0, 1))[value % len(values.get(kind, (0, 1)))]
+        if f"{kind}:{at}" in nic.values and nic.table.up:
+            nic.admin_sets(f"{kind}:{at}", str(text))
+
+    def _admin_sets_budget(self, number: int, value: int, *_: int) -> None:
+        name = BUDGET_SETTINGS[number % 2]
+        self.kernel.host.admin_sets(name, str(10_000 + value))
+
+    def _refuse_budget(self, number: int, code: int, *_: int) -> None:
+        host = self.kernel.host
+        (host.lies if number % 3 == 0 else host.refusals).append(REFUSED[code % len(REFUSED)])
+
+    def _refuse_after_all(self, number: int, code: int, *_: int) -> None:
+        """A write is done, and the kernel says that it is not."""
+        self._at(number).lies.append(MAYBE_DONE[code % len(MAYBE_DONE)])
+
+    def _shift(self, number: int, out: int, queue: int, pps: int) -> None:
+        """Of what is forwarded from a queue of one NIC to another one; of three times once, its end."""
+        count = len(self.nics)
+        ingress = number % count
+        egress = (ingress + 1 + out % (count - 1)) % count
+        queues = len(self.nics[ingress].rings)
+        self.kernel.forwards.shift(Stream(ingress, queue % queues, egress), PPS[pps % len(PPS)])
+
+    def _admin_places(self, number: int, index: int, cpu: int, _: int) -> None:
+        nic = self._at(number)
+        if nic.table.up and cpu % CPUS not in nic.offline:
+            nic.admin_sets(f"queue-cpu:{index % len(nic.rings)}", str(cpu % CPUS))
+
+    def _refuse_count(self, _: int, times: int, *__: int) -> None:
+        self.kernel.forwards.refusing = 1 + times % 2
+
+    def _strict(self, nic: WorldNic, queue: int) -> bool:
+        """A rule that places keeps the order of what is forwarded through this NIC; the queue
+        follows no thread."""
+        if not self.service.alive or not self.service.armed(nic.name):
+            return False
+        memory = self.service.engine.memory
+        owned = nic.name in memory.nics and queue in memory.nics[nic.name].owned
+        rules = memory.in_force.forwarding
+        return any(
+            rule.order is MoveMode.STRICT and rule.placement is not PairPlacement.LEAVE
+            for rule in rules
+        ) and not owned
 
     # ---- control groups
 
@@ -635,7 +716,8 @@ class Run:
             self.daemon.order(self.daemon.lost, nic)
         self._ifindex += 1
         new = self.nics[at] = self._nic(nic.kernel_name, self._ifindex, nic.driver.name)
-        new.changed_link, new.address = self.kernel.link_changed, nic.address
+        self._plugged(new)
+        new.address = nic.address
         for socket in self.sockets:
             if socket.nic is nic:
                 socket.nic = new
@@ -718,7 +800,7 @@ class Run:
         """A setting and a value for it; what atfnd writes nobody else does, except that threads
         are switched off."""
         if nic.lends and not ours and value % 3 == 0:
-            return "threaded", "0"
+            return f"threaded:{index % len(nic.rings)}" if nic.each else "threaded", "0"
         kind, at = SETTINGS[which % len(SETTINGS)], index % len(nic.rings)
         if kind == "rss":
             first = value % 2 if ours else 2 + value % 2
@@ -829,12 +911,16 @@ class Run:
                     task.stays_ns = None
         for nic in self.nics:
             nic.refusals.clear()
+            nic.lies.clear()
             nic.unreadable.clear()
             nic.table.refusals.clear()
             nic.table.unread.clear()
             nic.table.slow_ns = nic.table.drops = 0
             nic.set_ntuple(True)
         self.kernel.cgroups.refusals.clear()
+        self.kernel.host.refusals.clear()
+        self.kernel.host.lies.clear()
+        self.kernel.forwards.refusing = 0
         for balancer in self.kernel.balancers.here.values():
             balancer.silent_until_ns = min(balancer.silent_until_ns, world.now_ns)
             balancer.deaf = 0
@@ -852,6 +938,8 @@ class Run:
         if isinstance(daemon, Service):
             self._agree()
             self._excluded()
+            self._received()
+            self._budget_agrees()
             if self.plan.seed % EVERY == 0:
                 self._holds_no_flow()
             daemon.die()
@@ -885,8 +973,11 @@ class Run:
 
     def _nothing_left(self) -> None:
         broken, daemon = self.world.broken, self.daemon
-        if (how := self.kernel.cgroups.not_as_found()) is not None:
-            broken("restore", how)
+        for each in (self.kernel.cgroups, self.kernel.host):
+            if (how := each.not_as_found()) is not None:
+                broken("restore", how)
+        if held := [*daemon.undo_journal.held(HOST), *daemon.undo_journal.manual(HOST)]:
+            broken("leak", f"the journal still names {', '.join(held)}")
         for of in (daemon.undo_journal.held, daemon.undo_journal.manual):
             if named := of(CGROUPS):
                 broken("leak", f"the journal still names {', '.join(sorted(named))}")
@@ -917,7 +1008,7 @@ class Run:
         if not self.daemon.alive:
             return
         for nic in self.nics:
-            if nic.table.present and nic.lends and nic.values["threaded"] == "1":
+            if nic.table.present and nic.borrows():
                 world.broken("leak", f"{nic.name} still has the threads that were borrowed")
         if left := idle & self.service.threads():
             world.broken("leak", f"threads {left} are remembered, and use no flow")
@@ -986,7 +1077,8 @@ class Run:
 
     def _lends(self, nic: WorldNic) -> bool:
         """Its queues may borrow threads, unless another program has changed who polls."""
-        return nic.lends and "threaded" not in self.daemon.undo_journal.manual(nic.name)
+        manual = self.daemon.undo_journal.manual(nic.name)
+        return nic.lends and not any(each.startswith("threaded") for each in manual)
 
     def _wanted(self, socket: Socket) -> frozenset[int]:
         """The CPUs on which its packets may arrive, by the policy that is in force."""
@@ -1037,7 +1129,8 @@ class Run:
         return sum(self.world.seen[each] for each in kinds)
 
     def _writes(self) -> int:
-        kinds = "write insert done", "write rewrite done", "write queue-cpu done"
+        kinds = ["write insert done", "write rewrite done", "write queue-cpu done"]
+        kinds += [f"set {kind}" for kind in (*OF_NAPI, THREAD, "xps-cpus", *BUDGET_SETTINGS)]
         return sum(self.world.seen[each] for each in kinds)
 
     def _agree(self) -> None:
@@ -1097,6 +1190,49 @@ class Run:
                 excused = group.id.setting in {*journal.manual(CGROUPS), *exclusion._refused}
                 if not in_force and not excused:
                     world.broken("exclusion", f"{group.id.path} has {cgroups.effective(group)}")
+
+    def _received(self) -> None:
+        """After quiet, each queue is received as the policy says, or it is known why not."""
+        service = self.service
+        memory = service.engine.memory
+        rule = memory.in_force.by_name["everything"]
+        for nic in self.nics if self.plan.receives else ():
+            if not (service.armed(nic.name) and nic.table.up):
+                continue
+            view, known = service.engine.views[nic.name], memory.nics[nic.name]
+            left = {*service.undo_journal.manual(nic.name), *known.reception.refused}
+            for ring in nic.rings:
+                asked = [view.reception]
+                on_its_cpus = rule.placement.kind.value == "dedicated" and ring.cpu in DEDICATED
+                if rule.reception is not None and (ring.index in known.owned or on_its_cpus):
+                    asked = [rule.reception, *(asked if not on_its_cpus else ())]
+                names = [f"{kind}:{ring.index}" for kind in (TIMEOUT, DEFER, SUSPEND)]
+                modes = [each.mode.value for each in asked]
+                lacks = "dedicated" in modes and not (nic.each or ring.threaded)
+                if lacks or not left.isdisjoint([*names, f"{THREAD}:{ring.index}"]):
+                    self.world.seen["excused: its reception is left or refused"] += 1
+                    continue
+                values = tuple(nic.values[name] for name in names)
+                before = tuple(nic.untouched[name] for name in names)
+                if not any(values in VALUES.get(mode, {before}) for mode in modes):
+                    how = f"{nic.name} queue {ring.index} has {values}, and {modes} is asked for"
+                    self.world.broken("reception", how)
+                self.world.seen[f"received: {modes[0]}"] += 1
+                if modes == ["dedicated"] and not ring.threaded:
+                    self.world.broken("reception", f"no thread polls {nic.name} {ring.index}")
+
+    def _budget_agrees(self) -> None:
+        """After quiet, the budget is as the policy asks for, or as it was, or it is known why
+        not."""
+        service, host = self.service, self.kernel.host
+        memory = service.engine.memory
+        if not any(service.armed(nic.name) for nic in self.nics):
+            return
+        left = {*service.undo_journal.manual(HOST), *memory.host.refused}
+        asked = memory.in_force.softirq_budget.values
+        for name, value in host.values.items():
+            if value != asked.get(name, host.untouched[name]) and name not in left:
+                self.world.broken("budget", f"{name} is {value}, and {asked} is asked for")
 
     def _can_be_excluded(self, group: Group) -> bool:
         """As docs/placements.md says."""

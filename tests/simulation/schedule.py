@@ -59,12 +59,19 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     whole: bool = False  # the daemon decides; else the steps order its moves
     excludes: bool = False  # its policy keeps applications off CPUs, and control groups are used
+    receives: bool = False  # its policies say who polls
+    forwards: bool = False  # the machine forwards, and its policies place that
     wanders: bool = True  # some threads of a whole run wake on another CPU by themselves
 
     @property
     def lends(self) -> bool:
         """A queue that is polled from its interrupt may borrow a thread."""
-        return self.whole and not self.threaded and self.seed // 20 % 4 != 3
+        return self.whole and not self.threaded and (self.seed // 20 % 4 != 3 or self.each)
+
+    @property
+    def each(self) -> bool:
+        """A NAPI may have a thread of its own, also for good."""
+        return self.receives and not self.threaded and self.seed // 20 % 3 != 2
 
     def __str__(self) -> str:
         how = "polled by threads" if self.threaded else "polled from interrupts"
@@ -124,9 +131,28 @@ RIVALS = {
     "reload": 1,
     "resume": 1,
 }
+RECEIVED = {
+    "admin sets reception": 4, "open": 3, "close": 1, "migrate": 8, "silence": 1, "talk": 2,
+    "stall": 1, "reload": 1,
+}  # fmt: skip
+STOPS_OF_RECEIVED = (
+    "kill", "end", "begin", "arm", "disarm", "pause", "resume", "restore", "stop", "reload",
+    "disk full", "disk has room", "disk fails", "disk slow", "flap", "reset", "unplug", "rename",
+    "offline", "refuse setting", "refuse after all", "unreadable", "admin sets budget",
+    "refuse budget", "break holds", "lose",
+)  # fmt: skip
+FORWARDED = {"shift": 6, "foreign set": 1, "admin places": 1, "open": 1, "migrate": 1}
+STOPS_OF_FORWARDED = (
+    "kill", "end", "begin", "arm", "disarm", "pause", "resume", "restore", "stop", "reload",
+    "disk full", "disk has room", "disk fails", "flap", "unplug", "rename", "offline",
+    "refuse setting", "refuse after all", "unreadable", "refuse count", "close",
+)  # fmt: skip
 CROWDED = {"open": 3, "close": 4, "migrate": 2, "silence": 1, "talk": 1}
 WHOLE = frozenset(
-    {*USE, *FAULTS, *BALANCED, *EXCLUDED, *STOPS_OF_EXCLUDED, *SHARED, "batch begins", "batch ends"}
+    {
+        *USE, *FAULTS, *BALANCED, *EXCLUDED, *STOPS_OF_EXCLUDED, *SHARED, *RECEIVED,
+        *STOPS_OF_RECEIVED, *FORWARDED, *STOPS_OF_FORWARDED, "batch begins", "batch ends",
+    }
 )  # what may happen to the whole daemon
 
 
@@ -146,12 +172,15 @@ def whole(seed: int, count: int = 40) -> Plan:
 
 def _whole(seed: int, count: int) -> Plan:
     """A run of the whole daemon. Of twenty, three have no fault; every fifth is about filters of
-    ports; every tenth about what is under way when an operator says stop; every twentieth about
-    interrupts that irqbalance moves; every twentieth about threads with sockets on two NICs, about
+    ports; every tenth about what is under way when an operator says stop; two of twenty about who
+    polls; every twentieth about what is forwarded, about interrupts that irqbalance moves, about threads with sockets on two NICs, about
     daemons that are killed while they start among programs that write the same settings, and about
     more flows than filters, for minutes."""
-    kind = {4: _excluded, 7: _balanced, 17: _shared, 9: _restarted, 19: _crowded}.get(seed % 20)
-    if kind is not None:
+    kinds_of = {
+        4: _excluded, 7: _balanced, 9: _restarted, 12: _piloted, 14: _received, 15: _forwarded,
+        17: _shared, 19: _crowded,
+    }  # fmt: skip
+    if (kind := kinds_of.get(seed % 20)) is not None:
         return kind(seed, count)
     if seed % 5 == 1:
         return _ports(seed, count)
@@ -232,6 +261,40 @@ def _excluded(seed: int, count: int) -> Plan:
     drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, random.random() < 0.8, random.randrange(2, 7), False,
                 tuple(steps), True, True)  # fmt: skip
+
+
+def _received(seed: int, count: int) -> Plan:
+    """Policies that say who polls, and others who say otherwise."""
+    random = Random(f"received {seed}")
+    kinds = random.sample(STOPS_OF_RECEIVED, random.randrange(0, 9))
+    verbs = RECEIVED | dict.fromkeys(kinds, 1) | ({"begin": 3} if kinds else {})
+    steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.4, 800 * MS)]
+    drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
+    return Plan(seed, drivers, 64, random.random() < 0.2, random.randrange(2, 7), False,
+                tuple(steps), True, receives=True)  # fmt: skip
+
+
+def _piloted(seed: int, count: int) -> Plan:
+    """The same, where queues have so much to do that `auto` tries."""
+    random = Random(f"piloted {seed}")
+    verbs = {"migrate": 2, "open": 1, "admin sets reception": 1, "admin sets budget": 1}
+    verbs |= dict.fromkeys(random.sample(STOPS_OF_RECEIVED, random.choice((0, 3))), 1)
+    steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count // 2, 0.2, 1500 * MS)]
+    return Plan(seed, (random.choice(DRIVERS),), 64, False, 2, True, tuple(steps), True,
+                receives=True)  # fmt: skip
+
+
+def _forwarded(seed: int, count: int) -> Plan:
+    """A router whose traffic shifts now and then."""
+    random = Random(f"forwarded {seed}")
+    kinds = random.sample(STOPS_OF_FORWARDED, random.randrange(0, 7))
+    verbs = FORWARDED | dict.fromkeys(kinds, 1) | ({"begin": 3} if kinds else {})
+    first = Step(BEGIN_NS + MS, "shift", (1, 2, 3, 500))
+    drawn = _drawn(random, verbs, count // 2, 0.3, 6_000 * MS, BEGIN_NS + MS)
+    drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((2, 2, 3))))
+    steps = first, Step(BEGIN_NS + MS, "begin"), *drawn
+    return Plan(seed, drivers, 16, random.random() < 0.6, random.randrange(1, 3), False, steps,
+                True, forwards=True)  # fmt: skip
 
 
 def _shared(seed: int, count: int) -> Plan:

@@ -28,6 +28,7 @@ from atfnd.move.verdict import Mechanism
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.file.load import load
+from atfnd.program.host_settings import HOST
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -70,6 +71,7 @@ class Service:
         kernel.opened = self._opened
         kernel.balancers.journal = lambda: self.undo_journal
         kernel.cgroups.journal = lambda: self.undo_journal
+        kernel.host.is_ours = partial(self._is_ours, HOST)
 
     # ---- life and death
 
@@ -330,6 +332,15 @@ class Service:
         nic.ours.on_write = partial(self._before, nic)
         nic.ours.on_tried = lambda match, queue: self.written.add((match, queue))
         nic.ours.is_ambiguous = self.written.__contains__
+        nic.is_ours = lambda setting, value: self._is_ours(nic.name, setting, value)
+        nic.counted = self._kernel.machine.spend
+
+    def _is_ours(self, nic: str, setting: str, value: str) -> bool:
+        """False: it was ours, and this value is another program's."""
+        held = self.undo_journal.held(nic).get(setting)
+        if held is None:
+            return setting not in self.undo_journal.manual(nic)
+        return held.ours(value)
 
     def _before(self, nic: WorldNic, match: Match, queue: int) -> None:
         self.written.add((match, queue))

@@ -8,6 +8,9 @@ the old rings have none of this flow any more and the new one has delivered one.
 
 A packet reaches its ring at most PIPE_NS after it was classified. A poll takes what is there when
 it begins and delivers it when it ends; at times it is made to move and takes one (work 63 of 64).
+With a gro_flush_timeout the last packets of a poll may wait in GRO for as long. Where interrupts
+are deferred, too, the next poll comes with the timer, on the CPU that set it: a queue without a
+thread that has traffic does not go to another CPU (docs/reception.md).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ BUDGET = 64
 MADE = 8  # packets of one flow under way in a ring: what comes behind them overtakes nothing
 STALLED = 0.02  # of the rings that are looked at, their CPU does something else
 STALL_NS = 3_000_000
+KEPT = 0.3  # of the polls that find something leave the last in GRO, where it has a timer
 LONG_NS = 200_000  # of a poll of many packets, or of what runs before it
 
 
@@ -196,7 +200,8 @@ class Flow:
     def _elsewhere(self, ring: Ring) -> bool:
         """A packet of it is in another ring."""
         return any(
-            each is not ring and any(entry[1] is self for entry in (*each.packets, *each.taken))
+            each is not ring
+            and any(entry[1] is self for entry in (*each.packets, *each.taken, *each.kept))
             for each in ring.all
         )
 
@@ -210,20 +215,26 @@ class Ring:
     __slots__ = (
         "_lag_ns",
         "_polls",
+        "_timers",
         "all",
         "busy",
         "cpu",
         "dropped",
         "heard_from_ns",
         "index",
+        "kept",
         "napi_id",
         "packets",
         "pid",
+        "polls",
         "quiesced_until_ns",
+        "received",
+        "rx_cpu",
         "size",
         "stalled_until_ns",
         "taken",
         "threaded",
+        "timeout_ns",
         "witnesses",
         "world",
     )  # fmt: skip
@@ -233,10 +244,14 @@ class Ring:
     ) -> None:
         self.world, self.index, self.size, self.threaded = world, index, size, threaded
         self.all = family  # the rings of its NIC, this one among them
-        self.cpu: int | None = index
+        self.cpu: int | None = index  # its interrupt or thread is confined to it
+        self.rx_cpu: int | None = index  # on which it is polled
+        self.timeout_ns = self.polls = self._timers = 0  # of its NAPI (`leaves`)
+        self.received = 0  # packets, as far as they were counted
         self.napi_id = self.pid = 0
         self.packets: deque[Packet] = deque()
         self.taken: tuple[Packet, ...] = ()  # by the poll that is under way
+        self.kept: tuple[Packet, ...] = ()  # in GRO, by the poll before
         self.busy = self._polls = False
         self.quiesced_until_ns: int | None = None
         self.stalled_until_ns = 0
@@ -244,16 +259,39 @@ class Ring:
         self.dropped = self._lag_ns = 0
         self.witnesses: list[Witness] = []
 
+    @property
+    def defers(self) -> bool:
+        """After a poll that found packets a timer polls, and no interrupt comes."""
+        return self.timeout_ns > 0 < self.polls
+
+    def leaves(self, timeout_ns: int, polls: int) -> None:
+        """What its polls leave for later: gro_flush_timeout and napi_defer_hard_irqs."""
+        before_ns, self.timeout_ns, self.polls = self.timeout_ns, timeout_ns, polls
+        if not self.defers and self.rx_cpu != self.cpu:  # once the timer that is set has come
+            self.world.after(before_ns, self._is_interrupted)
+
+    def confine(self, cpu: int | None, traffic: bool) -> None:
+        """Its interrupt or thread may run on this CPU only; None: on several."""
+        self.cpu = cpu
+        if self.threaded or not (self.defers and traffic):
+            self.rx_cpu = cpu
+
+    def _is_interrupted(self) -> None:
+        if self.threaded or not self.defers:
+            self.rx_cpu = self.cpu
+
     def behind_ns(self) -> int:
         """So long ago was classified what it delivers now; drawn when somebody looks."""
         world = self.world
-        if self.quiesced_until_ns is not None or self.packets or self.taken:
+        if self.quiesced_until_ns is not None or self.packets or self.taken or self.kept:
             return self._lag_ns
         if self.stalled_until_ns <= world.now_ns and world.random.random() < STALLED:
             self.stalled_until_ns = world.now_ns + world.random.randrange(STALL_NS)
         self._lag_ns = world.random.randrange(PIPE_NS, 5 * PIPE_NS)
         if self.stalled_until_ns > world.now_ns:
             self._lag_ns += world.random.randrange(STALL_NS)
+        if self.timeout_ns:
+            self._lag_ns += world.random.randrange(2 * self.timeout_ns)
         return self._lag_ns
 
     def take(self, flow: Flow, number: int, sent_ns: int) -> None:
@@ -287,7 +325,7 @@ class Ring:
 
     def release(self) -> None:
         self.quiesced_until_ns = None
-        if self.packets or self.heard_from_ns is not None:
+        if self.packets or self.kept or self.heard_from_ns is not None:
             self.wake()
 
     def stall(self, until_ns: int) -> None:
@@ -296,16 +334,17 @@ class Ring:
 
     def reset(self) -> None:
         """What was in it is lost."""
-        for _, flow, _, _ in (*self.packets, *self.taken):
+        for _, flow, _, _ in (*self.packets, *self.taken, *self.kept):
             flow.dropped(self)
-        self.dropped += len(self.packets) + len(self.taken)
+        self.dropped += len(self.packets) + len(self.taken) + len(self.kept)
         self.packets.clear()
-        self.taken = ()
+        self.taken = self.kept = ()
 
     def _pause_ns(self) -> int:
         """Until its thread runs."""
         random = self.world.random
-        return random.randrange(500, LONG_NS if random.random() < 0.2 else 30_000)
+        pause_ns = random.randrange(500, LONG_NS if random.random() < 0.2 else 30_000)
+        return pause_ns + (random.randrange(self.timeout_ns) if self.defers else 0)
 
     def _begin(self) -> None:
         world = self.world
@@ -326,8 +365,10 @@ class Ring:
         world.after(world.random.randrange(200, LONG_NS if long else 15_000), self._end, short)
 
     def _end(self, short: bool) -> None:
-        world, taken = self.world, self.taken
-        self.taken, self.busy = (), False
+        world, taken = self.world, (*self.kept, *self.taken)
+        self.taken, self.kept, self.busy = (), (), False
+        if self.timeout_ns and not short and world.random.random() < KEPT:
+            taken = self._keep(taken)
         for at, (_, flow, number, sent_ns) in enumerate(taken):
             self.taken = taken[at + 1 :]
             late = flow.deliver(number, sent_ns, self)
@@ -349,3 +390,15 @@ class Ring:
             world.after(pause_ns + self._pause_ns(), self._begin)
         else:
             self._polls = False
+
+    def _keep(self, taken: tuple[Packet, ...]) -> tuple[Packet, ...]:
+        """GRO keeps the last packets for a timer. Returns the others."""
+        least = max(0, len(taken) - self.world.random.randrange(1, 4))
+        self._timers += 1
+        self.kept = taken[least:]
+        self.world.after(self.timeout_ns, self._flush, self._timers)
+        return taken[:least]
+
+    def _flush(self, timer: int) -> None:
+        if self.kept and timer == self._timers:
+            self.wake()
