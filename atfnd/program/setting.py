@@ -106,7 +106,8 @@ def written(
     verbatim: bool = False,
 ) -> str | None:
     """Journal, write and, unless `verbatim`, read back. OSError: refused, and the journal is as
-    before. ESTALE: it is not what we wrote last, so another program wrote it."""
+    before, unless nobody can say whether it was done. A refusal of what reads as it was written is
+    none. ESTALE: it is not what we wrote last, so another program wrote it."""
     before = nic.setting(setting)
     if before is None:
         raise OSError(errno.ENOENT, f"no {setting} now")
@@ -117,15 +118,30 @@ def written(
     try:
         undo_journal.wrote(nic.name, setting, value)
         write()
-    except OSError:
-        if held is None or held.wrote is None:
-            undo_journal.forget(nic.name, setting)
-        else:
-            undo_journal.confirmed(nic.name, setting, held.wrote)
+    except Unrecorded:
+        _as_before(nic, undo_journal, setting, held)
         raise
+    except OSError as refusal:
+        try:
+            now = nic.setting(setting)
+        except OSError:
+            raise refusal from None  # the journal names both values
+        if now != value:
+            _as_before(nic, undo_journal, setting, held)
+            raise
     after = value if verbatim else nic.setting(setting)  # in the kernel's words
     undo_journal.confirmed(nic.name, setting, value if after is None else after)
     return after
+
+
+def _as_before(
+    nic: Settings, undo_journal: UndoJournal, setting: str, held: OwnedSetting | None
+) -> None:
+    """Nothing was written: the journal says what it said before."""
+    if held is None or held.wrote is None:
+        undo_journal.forget(nic.name, setting)
+    else:
+        undo_journal.confirmed(nic.name, setting, held.wrote)
 
 
 def unchanged(refusal: OSError) -> str:
@@ -188,7 +204,11 @@ def _undo(
             undo_journal.note(other, setting, held.original)
             undo_journal.wrote(other, setting, now)
             return 0, f"left at {brief(now)} for {other}"
-        _set(nic, setting, held.original)
+        try:
+            _set(nic, setting, held.original)
+        except OSError:
+            if nic.setting(setting) != held.original:
+                raise
         after = nic.setting(setting)
     except OSError as refusal:
         code = refusal.errno or errno.EIO

@@ -131,6 +131,7 @@ class WorldNic:
         self.ways: Callable[[WorldNic], dict[Any, int]] = lambda nic: {}  # of what is forwarded
         self.went: Callable[[WorldNic, str, dict[Any, int]], None] = lambda nic, name, before: None
         self.others: Callable[[], None] = lambda: None  # called before another than atfnd acts
+        self.lost: dict[str, str] = {}  # what others had set before the link went down
         self._writing: str | None = None
         self._borrowed: set[str] = set()  # switches, by the process that has it open
         self.unreadable: deque[int] = deque()  # errnos of reads to come
@@ -529,6 +530,8 @@ class WorldNic:
 
     def _kernel_sets(self, name: str, value: str) -> None:
         """By itself, for no program."""
+        if name.partition(":")[0] in OF_NAPI and self.untouched[name] != value:
+            self.lost[name] = self.untouched[name]
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
 

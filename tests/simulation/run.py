@@ -461,10 +461,13 @@ class Run:
     def _admin_sets_reception(self, number: int, which: int, index: int, value: int) -> None:
         nic, kinds = self._at(number), (*OF_NAPI, *((THREAD,) if number % 3 else ()))
         kind, at = kinds[which % len(kinds)], index % len(nic.rings)
-        values = {TIMEOUT: (0, 20_000, 20_000_000), DEFER: (0, 5), SUSPEND: (0, 1_000_000)}
-        text = values.get(kind, (0, 1))[value % len(values.get(kind, (0, 1)))]
-        if f"{kind}:{at}" in nic.values and nic.table.up:
-            nic.admin_sets(f"{kind}:{at}", str(text))
+        values = {TIMEOUT: (30_000, 20_000_000), DEFER: (5, 7), SUSPEND: (1_000_000, 2_000_000)}
+        self._another_sets(nic, f"{kind}:{at}", str(values.get(kind, (0, 1))[value % 2]))
+
+    def _another_sets(self, nic: WorldNic, name: str, value: str) -> None:
+        """Unless it is just what atfnd has written: nobody can tell such a write."""
+        if name in nic.values and nic.table.up and not self.service.wrote(nic.name, name, value):
+            nic.admin_sets(name, value)
 
     def _admin_sets_budget(self, number: int, value: int, *_: int) -> None:
         name = BUDGET_SETTINGS[number % 2]
@@ -488,8 +491,8 @@ class Run:
 
     def _admin_places(self, number: int, index: int, cpu: int, _: int) -> None:
         nic = self._at(number)
-        if nic.table.up and cpu % CPUS not in nic.offline:
-            nic.admin_sets(f"queue-cpu:{index % len(nic.rings)}", str(cpu % CPUS))
+        if cpu % CPUS not in nic.offline:
+            self._another_sets(nic, f"queue-cpu:{index % len(nic.rings)}", str(cpu % CPUS))
 
     def _refuse_count(self, _: int, times: int, *__: int) -> None:
         self.kernel.forwards.refusing = 1 + times % 2
@@ -895,6 +898,9 @@ class Run:
                 if value == nic.balanced.get(name):
                     self.world.seen["excused: as irqbalance set it last"] += 1
                     continue
+                if value == nic.lost.get(name):
+                    self.world.seen["excused: as found, before the link went"] += 1
+                    continue
                 if name.startswith("queue-cpu") and (nic.offline or value == nic.found[name]):
                     self.world.seen["excused: as found, before the link or a CPU went"] += 1
                     continue
@@ -1064,7 +1070,9 @@ class Run:
             not by_filters or no_filter(view, flow.key) is None
         )  # a write of its probe was refused
         held = (nic.threaded or self._lends(nic)) and not nic.driver.asynchronous
-        gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS
+        timer_ns = self._timer_of_others_ns(socket)
+        held &= not timer_ns
+        gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS + timer_ns
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
@@ -1074,6 +1082,15 @@ class Run:
         rule = memory.in_force.by_name["everything"]
         way &= spares(flow.key, rule, socket.task.cpu.index, memory) is None
         return here and room and not theirs and way and paid
+
+    def _timer_of_others_ns(self, socket: Socket) -> int:
+        """For so long may GRO keep packets of its queue, or of RSS's, because another program says
+        so: such a queue cannot be seen to drain."""
+        nic = socket.nic
+        through = {socket.flow.ring, nic.rings[nic.rss_queue_of(socket.flow)]}
+        manual = self.daemon.undo_journal.manual(nic.name)
+        names = [f"{TIMEOUT}:{ring.index}" for ring in through if ring is not None]
+        return max((int(nic.values[name]) for name in names if name in manual), default=0)
 
     def _lends(self, nic: WorldNic) -> bool:
         """Its queues may borrow threads, unless another program has changed who polls."""

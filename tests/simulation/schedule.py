@@ -271,7 +271,7 @@ def _received(seed: int, count: int) -> Plan:
     steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.4, 800 * MS)]
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, random.random() < 0.2, random.randrange(2, 7), False,
-                tuple(steps), True, receives=True)  # fmt: skip
+                tuple(steps), True, receives=True, wanders=False)  # fmt: skip
 
 
 def _piloted(seed: int, count: int) -> Plan:
@@ -281,7 +281,7 @@ def _piloted(seed: int, count: int) -> Plan:
     verbs |= dict.fromkeys(random.sample(STOPS_OF_RECEIVED, random.choice((0, 3))), 1)
     steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count // 2, 0.2, 1500 * MS)]
     return Plan(seed, (random.choice(DRIVERS),), 64, False, 2, True, tuple(steps), True,
-                receives=True)  # fmt: skip
+                receives=True, wanders=False)  # fmt: skip
 
 
 def _forwarded(seed: int, count: int) -> Plan:
@@ -294,7 +294,7 @@ def _forwarded(seed: int, count: int) -> Plan:
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((2, 2, 3))))
     steps = first, Step(BEGIN_NS + MS, "begin"), *drawn
     return Plan(seed, drivers, 16, random.random() < 0.6, random.randrange(1, 3), False, steps,
-                True, forwards=True)  # fmt: skip
+                True, forwards=True, wanders=False)  # fmt: skip
 
 
 def _shared(seed: int, count: int) -> Plan:

@@ -335,6 +335,12 @@ class Service:
         nic.is_ours = lambda setting, value: self._is_ours(nic.name, setting, value)
         nic.counted = self._kernel.machine.spend
 
+    def wrote(self, nic: str, setting: str, value: str) -> bool:
+        """By the journal, this value is what it wrote."""
+        journal = getattr(self, "undo_journal", None)  # None: it has never been there
+        held = None if journal is None else journal.held(nic).get(setting)
+        return held is not None and held.ours(value)
+
     def _is_ours(self, nic: str, setting: str, value: str) -> bool:
         """False: it was ours, and this value is another program's."""
         held = self.undo_journal.held(nic).get(setting)
