@@ -88,7 +88,7 @@ class _Selector(selectors.BaseSelector):
         ours = [number for number in self._keys if number > FIRST]
         waits = partial(ready.isdisjoint, ours)
         if timeout > 0 and waits():
-            world.run_while(waits, world.now_ns + round(timeout * 1e9))
+            world.run_while(waits, world.now_ns + max(1, round(timeout * 1e9)))
         return [(self._keys[each], selectors.EVENT_READ) for each in ours if each in ready]
 
 

@@ -404,13 +404,13 @@ class WorldNic:
         """Another program writes a setting, which is not ours from now on."""
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
-        for each in self._same(name):
+        for each in self.same(name):
             self.untouched[each] = self.values[each]
             self.changed.pop(each, None)
             if not self.is_ours(each, self.values[each]) and each != self._writing:
                 self.changed[each] = self.values[each]
 
-    def _same(self, name: str) -> tuple[str, ...]:
+    def same(self, name: str) -> tuple[str, ...]:
         """The settings that are the same switch."""
         kind, _, index = name.partition(":")
         if self.each and kind in (THREADED, THREAD):
