@@ -248,7 +248,13 @@ class OperatorCommands:
             if refusal.errno == errno.ENODEV:
                 raise
         done = self._executor.take_out(session, UndoPermit(session.name, why))
-        self._arming.taken_out(session)
+        try:
+            self._arming.taken_out(session)
+        except OSError as refusal:  # it is read again at the next look
+            if refusal.errno == errno.ENODEV:
+                raise
+            why = refusal.strerror or str(refusal)
+            self._log.add("unread", "cannot be read after that", why, nic=session.name)
         return done
 
     def _release_others(self) -> list[Restored]:

@@ -304,6 +304,22 @@ def test_a_nic_that_does_not_list_its_filters_is_undone_all_the_same(bed: Bed) -
         bed.did(bed.operator.restore)
 
 
+def test_a_nic_that_cannot_be_read_after_it_is_undone_is_restored_all_the_same(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(code: int) -> None:
+        def taken_out(session: NicSession) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(bed.operator._arming, "taken_out", taken_out)
+
+    refuse(errno.EIO)
+    assert ("cpus released", ["eth1"]) in bed.did(bed.operator.restore)
+    refuse(errno.ENODEV)
+    with pytest.raises(OSError, match="No such device"):
+        bed.did(bed.operator.restore)
+
+
 def test_at_a_stop_every_nic_is_undone_and_orders_hold(bed: Bed) -> None:
     bed.did(bed.operator.arm)
     bed.calls.clear()

@@ -88,6 +88,38 @@ def test_a_refused_second_write_leaves_the_first_ours(bed: Bed, code: int) -> No
     assert setting.undo(bed.nic, bed.undo_journal) == [setting.Undone(XPS, 0, "is 0-3 again")]
 
 
+def test_a_write_that_is_refused_although_it_was_done_is_ours_and_undone(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = bed.nic.write_setting
+
+    def refused_when_done(name: str, value: str) -> None:
+        write(name, value)
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(bed.nic, "write_setting", refused_when_done)
+    assert bed.write(XPS, "1").errno == 0
+    assert bed.undo_journal.held("nic") == {XPS: OwnedSetting("0-3", "1")}
+    assert setting.undo(bed.nic, bed.undo_journal) == [setting.Undone(XPS, 0, "is 0-3 again")]
+    assert bed.held() == {}
+
+
+def test_after_a_refusal_that_nobody_can_look_into_the_journal_names_both_values(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.write(XPS, "1")
+    read = bed.nic.setting
+
+    def refused_then_unreadable(name: str, value: str) -> None:
+        bed.nic.refuse("setting", errno.ENETDOWN)
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(bed.nic, "write_setting", refused_then_unreadable)
+    assert bed.write(XPS, "2").errno == errno.ETIMEDOUT
+    monkeypatch.setattr(bed.nic, "setting", read)
+    assert bed.held() == {XPS: OwnedSetting("0-3", "2", "1")}
+
+
 def test_a_setting_that_is_not_there(bed: Bed) -> None:
     assert bed.write("no-such-setting", "1").errno == errno.ENOENT
     assert bed.held() == {}

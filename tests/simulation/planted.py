@@ -24,13 +24,16 @@ from atfnd.daemon import cpu_exclusion
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.held_filters import HeldFilters
+from atfnd.daemon.host_settings import KeptHost
 from atfnd.daemon.moving import Moving
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
+from atfnd.engine import audit, reception
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import Disarmed
 from atfnd.engine.filters import budget, connections, port_filters
 from atfnd.engine.filters.listeners import Asked, Listeners
+from atfnd.engine.forwarding import look
 from atfnd.engine.indirection import entries
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
@@ -51,6 +54,7 @@ from atfnd.model import (
     Restored,
     SocketUse,
 )
+from atfnd.move import choose as choose_mechanism
 from atfnd.move import device, evidence, holding
 from atfnd.move.choose import choose
 from atfnd.move.event import Wanted
@@ -289,6 +293,29 @@ def _write_cpuset_first(self: Executor, action: Action) -> Outcome:
     return REAL_WRITE_CPUSET(self, action)
 
 
+def _forget_what_was_refused(
+    nic: setting.Settings, undo_journal: UndoJournal, name: str, value: str,
+    write: Callable[[], None], *, verbatim: bool = False,
+) -> str | None:  # fmt: skip
+    """As it was: a refusal is believed, whatever the setting reads."""
+    held = undo_journal.held(nic.name).get(name)
+    refused: list[OSError] = []
+
+    def tried() -> None:
+        try:
+            write()
+        except OSError as refusal:
+            refused.append(refusal)
+            raise
+
+    after = REAL_WRITTEN(nic, undo_journal, name, value, tried, verbatim=verbatim)
+    if refused:
+        setting._as_before(nic, undo_journal, name, held)
+        raise refused[0]
+    return after
+
+
+REAL_WRITTEN = setting.written
 REAL_WRITE_CPUSET = Executor.write_cpuset
 REAL_TAKE_OUT = OperatorCommands._take_out
 REAL_ENDED, REAL_PLACE = port_filters._ended, steer._place_or_follow
@@ -391,6 +418,33 @@ def _filters_left() -> Iterator[None]:
         yield
 
 
+WHOLE |= {
+    "a write that waited is done over another program's": partial(
+        _object, audit, "_is_manual", lambda action, memory: False
+    ),
+    "a write that is refused is forgotten although it was done": partial(
+        _object, setting, "written", _forget_what_was_refused
+    ),
+    "what a policy asks for no more stays with the NAPI": partial(_object, reception, "_KINDS", ()),
+    "a queue that defers its interrupts is said to follow": partial(
+        _object, choose_mechanism, "_with_timeout", lambda loan, ring, times: loan
+    ),
+    "the budget is not put back": partial(
+        _object, KeptHost, "_put_back", lambda self, command: ()
+    ),
+    "a forwarding CPU gets another TX queue": partial(
+        _object, look.RuleLook, "_keeps_order", lambda self, egress, queue, after: True
+    ),
+    "a channel goes where another TX queue is": partial(
+        _object, look.RuleLook, "before", lambda self, channel, cpu: ()
+    ),
+    "a channel that is not ours to move is tried for ever": partial(
+        _object,
+        look.RuleLook,
+        "movable",
+        lambda self, channel: self.memory.nics[channel.nic].view.armed,
+    ),
+}
 WHOLE["an action outlives its reason, and what it finds is disowned"] = _filters_left
 
 # What only plans of one kind can find: their seeds.
@@ -406,6 +460,14 @@ SEEDS_OF = {
     "a list that irqbalance may have taken is forgotten": range(7, 2000, 20),
     "a cpuset is written before that is journaled": range(4, 2000, 20),
     "an admin's cpuset is taken for ours": range(4, 2000, 20),
+    "a write that waited is done over another program's": range(12, 2000, 20),
+    "a write that is refused is forgotten although it was done": range(14, 2000, 20),
+    "what a policy asks for no more stays with the NAPI": range(14, 1000, 20),
+    "a queue that defers its interrupts is said to follow": range(14, 1000, 20),
+    "the budget is not put back": range(14, 1000, 20),
+    "a forwarding CPU gets another TX queue": range(15, 1000, 20),
+    "a channel goes where another TX queue is": range(15, 1000, 20),
+    "a channel that is not ours to move is tried for ever": range(15, 1000, 20),
 }
 
 # The first seed that finds each; a change of the product or of the simulation may move it.
