@@ -63,10 +63,12 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
 
 
 def _timeout(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
-    """A value that a policy asked for stays in the journal."""
+    """A value that a policy asked for stays in the journal, also while it is 0 as before us: it is
+    given back."""
     outcome, name = setting.apply(nic, undo_journal, action), action.setting or ""
     held = undo_journal.held(nic.name).get(name)
-    if not outcome.errno and held is not None and held.original == action.value:
+    is_before = held is not None and held.original == action.value
+    if not outcome.errno and is_before and not borrows(action):
         undo_journal.forget(nic.name, name)
     return outcome
 

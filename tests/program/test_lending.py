@@ -150,6 +150,16 @@ def test_a_timeout_of_a_policy_stays_in_the_journal(nic: Switches, journal: Undo
     assert (journal.held("eth0")[TIMEOUT].original, nic.values[TIMEOUT]) == ("0", "50000")
 
 
+def test_a_timeout_of_a_policy_that_is_lent_is_still_ours(
+    nic: Switches, journal: UndoJournal
+) -> None:
+    """Else it would stay, given back, when the policy asks for it no more."""
+    nic.values[TIMEOUT] = "0"
+    setting.apply(nic, journal, Action.of_setting("eth0", TIMEOUT, "50000"))
+    lending.apply(nic, journal, late("0"))
+    assert journal.held("eth0")[TIMEOUT].original == "0"
+
+
 def test_a_crash_gives_back_the_timeout_of_an_administrator(
     nic: Switches, journal: UndoJournal
 ) -> None:

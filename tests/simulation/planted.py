@@ -429,9 +429,7 @@ WHOLE |= {
     "a queue that defers its interrupts is said to follow": partial(
         _object, choose_mechanism, "_with_timeout", lambda loan, ring, times: loan
     ),
-    "the budget is not put back": partial(
-        _object, KeptHost, "_put_back", lambda self, command: ()
-    ),
+    "the budget is not put back": partial(_object, KeptHost, "_put_back", lambda self, command: ()),
     "a forwarding CPU gets another TX queue": partial(
         _object, look.RuleLook, "_keeps_order", lambda self, egress, queue, after: True
     ),
@@ -501,9 +499,9 @@ FOUND_BY = {
     "when a port may be tried outlives it": 58,
     "a pause takes nothing out": 5,
     "births whose moves are dropped are waited for": 33,
-    "a port's rule is deleted while it listens": 26,
+    "a port's rule is deleted while it listens": 231,
     "a migrated thread's flow stays where its filter leads": 27,
-    "a NIC that is taken up has every NIC's flows placed": 1097,
+    "a NIC that is taken up has every NIC's flows placed": 257,
     "an owner's flows are placed on the NIC of its queue": 857,
     "a thread's flows are placed on the NIC of the one reported": 2497,
     "threads that an earlier run borrowed stay": 242,
@@ -518,6 +516,14 @@ FOUND_BY = {
     "a cpuset is written before that is journaled": 4,
     "an admin's cpuset is taken for ours": 264,
     "an action outlives its reason, and what it finds is disowned": 9,
+    "a write that waited is done over another program's": 212,
+    "a write that is refused is forgotten although it was done": 214,
+    "what a policy asks for no more stays with the NAPI": 174,
+    "a queue that defers its interrupts is said to follow": 14,
+    "the budget is not put back": 14,
+    "a forwarding CPU gets another TX queue": 75,
+    "a channel goes where another TX queue is": 15,
+    "a channel that is not ours to move is tried for ever": 15,
 }
 # By no seed up to 109 (of plans that order moves: 399). Tests that see them are named.
 NOT_FOUND = {

@@ -22,16 +22,16 @@ from atfnd.engine.placement.place import spares
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.flow_table import Writing
 from atfnd.model import (
+    BUDGET_SETTINGS,
     Actuator,
     FlowKey,
     FlowState,
     Match,
     Migrant,
+    PairPlacement,
     Placement,
     Protocol,
     Restored,
-    BUDGET_SETTINGS,
-    PairPlacement,
     SteeringMethod,
 )
 from atfnd.model import Mode as MoveMode
@@ -78,6 +78,7 @@ GAP_NS = 20_000_000  # a flow that is idle for so long can be moved in its gaps
 REFUSED_MOST = 5  # of what is tried again now and then
 PUT_OFF_MOST = 3  # for each flow: a few times by the daemon, and now and then by the observer
 LATE_MOST = 3  # moves that were put off again and again, and succeed at last
+LENT_MOST = 4 * LATE_MOST  # values of NAPIs, for these
 EVERY = 3  # of the seeds, every socket is closed at the end
 GONE_NS = 30_000_000_000  # a port's filter stays for ten seconds
 BY_TIME = {"later", "_open"}  # of prefixes and of connects whose end was lost: end by time alone
@@ -485,7 +486,7 @@ class Run:
         self._at(number).lies.append(MAYBE_DONE[code % len(MAYBE_DONE)])
 
     def _shift(self, number: int, out: int, queue: int, pps: int) -> None:
-        """Of what is forwarded from a queue of one NIC to another one; of three times once, its end."""
+        """Of what is forwarded from a queue of one NIC to another one: more, less, or its end."""
         count = len(self.nics)
         ingress = number % count
         egress = (ingress + 1 + out % (count - 1)) % count
@@ -508,10 +509,13 @@ class Run:
         memory = self.service.engine.memory
         owned = nic.name in memory.nics and queue in memory.nics[nic.name].owned
         rules = memory.in_force.forwarding
-        return any(
-            rule.order is MoveMode.STRICT and rule.placement is not PairPlacement.LEAVE
-            for rule in rules
-        ) and not owned
+        return (
+            any(
+                rule.order is MoveMode.STRICT and rule.placement is not PairPlacement.LEAVE
+                for rule in rules
+            )
+            and not owned
+        )
 
     # ---- control groups
 
@@ -985,8 +989,8 @@ class Run:
         for each in (self.kernel.cgroups, self.kernel.host):
             if (how := each.not_as_found()) is not None:
                 broken("restore", how)
-        if held := [*daemon.undo_journal.held(HOST), *daemon.undo_journal.manual(HOST)]:
-            broken("leak", f"the journal still names {', '.join(held)}")
+        if left_of_host := {*daemon.undo_journal.held(HOST), *daemon.undo_journal.manual(HOST)}:
+            broken("leak", f"the journal still names {', '.join(sorted(left_of_host))}")
         for of in (daemon.undo_journal.held, daemon.undo_journal.manual):
             if named := of(CGROUPS):
                 broken("leak", f"the journal still names {', '.join(sorted(named))}")
@@ -1004,7 +1008,7 @@ class Run:
     def _settled(self) -> None:
         """Nothing is written any more, and what is placed is counted."""
         world, before, refused = self.world, self._writes(), self._refused()
-        put_off = self.verdicts["deferred"]
+        put_off, of_napis, others = self.verdicts["deferred"], *self._settings_written()
         idle = self.service.threads() if self.daemon.alive else set()
         self._pass(world.now_ns + 10 * QUIET_NS)
         if (more := self.verdicts["deferred"] - put_off) > PUT_OFF_MOST * len(self.sockets):
@@ -1014,6 +1018,11 @@ class Run:
         tries = self.daemon.alive and self._placement().kind.value == "auto"  # trials move flows
         if (more := self._writes() - before) > LATE_MOST and self.daemon.alive and not tries:
             world.broken("rest", f"{more} writes after 20 quiet seconds")
+        napis_now, others_now = self._settings_written()
+        more_of_napis, more = napis_now - of_napis, others_now - others
+        if self.daemon.alive and (more_of_napis > LENT_MOST or more > LATE_MOST):
+            how = f"{more_of_napis} settings of NAPIs, and {more} others"
+            world.broken("rest", f"{how} after 20 quiet seconds")
         if not self.daemon.alive:
             return
         for nic in self.nics:
@@ -1149,9 +1158,14 @@ class Run:
         return sum(self.world.seen[each] for each in kinds)
 
     def _writes(self) -> int:
-        kinds = ["write insert done", "write rewrite done", "write queue-cpu done"]
-        kinds += [f"set {kind}" for kind in (*OF_NAPI, THREAD, "xps-cpus", *BUDGET_SETTINGS)]
+        kinds = "write insert done", "write rewrite done", "write queue-cpu done"
         return sum(self.world.seen[each] for each in kinds)
+
+    def _settings_written(self) -> tuple[int, int]:
+        """Of NAPIs, which moves borrow, too; and all others."""
+        of_napis = sum(self.world.seen[f"set {kind}"] for kind in (*OF_NAPI, THREAD))
+        others = sum(self.world.seen[f"set {kind}"] for kind in ("xps-cpus", *BUDGET_SETTINGS))
+        return of_napis, others
 
     def _agree(self) -> None:
         """After quiet, table, journal and NIC say the same. Nothing is known of what is gone."""
@@ -1238,10 +1252,9 @@ class Run:
                     found = known.reception.found  # as the last look before the write had it
                     before = tuple(found.get(name, nic.untouched[name]) for name in names)
                     self.world.seen["excused: as it was found before the write"] += 1
-                    if not service.undo_journal.held(nic.name).keys().isdisjoint(names):
-                        continue  # lent while the policy changed: it stays until `restore`
                 if not any(values in VALUES.get(mode, {before}) for mode in modes):
-                    how = f"{nic.name} queue {ring.index} has {values}, and {modes} is asked for; it was {before}"
+                    how = f"{nic.name} queue {ring.index} has {values}, and had {before}"
+                    how += f": {modes} is asked for"
                     self.world.broken("reception", how)
                 self.world.seen[f"received: {modes[0]}"] += 1
                 if modes == ["dedicated"] and not ring.threaded:

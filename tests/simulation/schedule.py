@@ -150,8 +150,18 @@ STOPS_OF_FORWARDED = (
 CROWDED = {"open": 3, "close": 4, "migrate": 2, "silence": 1, "talk": 1}
 WHOLE = frozenset(
     {
-        *USE, *FAULTS, *BALANCED, *EXCLUDED, *STOPS_OF_EXCLUDED, *SHARED, *RECEIVED,
-        *STOPS_OF_RECEIVED, *FORWARDED, *STOPS_OF_FORWARDED, "batch begins", "batch ends",
+        *USE,
+        *FAULTS,
+        *BALANCED,
+        *EXCLUDED,
+        *STOPS_OF_EXCLUDED,
+        *SHARED,
+        *RECEIVED,
+        *STOPS_OF_RECEIVED,
+        *FORWARDED,
+        *STOPS_OF_FORWARDED,
+        "batch begins",
+        "batch ends",
     }
 )  # what may happen to the whole daemon
 
@@ -171,11 +181,11 @@ def whole(seed: int, count: int = 40) -> Plan:
 
 
 def _whole(seed: int, count: int) -> Plan:
-    """A run of the whole daemon. Of twenty, three have no fault; every fifth is about filters of
+    """A run of the whole daemon. Of twenty, two have no fault; every fifth is about filters of
     ports; every tenth about what is under way when an operator says stop; two of twenty about who
-    polls; every twentieth about what is forwarded, about interrupts that irqbalance moves, about threads with sockets on two NICs, about
-    daemons that are killed while they start among programs that write the same settings, and about
-    more flows than filters, for minutes."""
+    polls; every twentieth about what is forwarded, about interrupts that irqbalance moves, about
+    cpusets, about threads with sockets on two NICs, about daemons that are killed while they start
+    among programs that write the same settings, and about more flows than filters, for minutes."""
     kinds_of = {
         4: _excluded, 7: _balanced, 9: _restarted, 12: _piloted, 14: _received, 15: _forwarded,
         17: _shared, 19: _crowded,
