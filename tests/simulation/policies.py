@@ -24,6 +24,7 @@ RECEPTIONS = {
     "suspended": "{ suspended: { timeout: 20us, polls: 100, limit: 20ms } }",
     "dedicated": "{ dedicated: { pause: 100us, idle_after: 1s } }",
 }  # fmt: skip
+PILOTED = "auto", "leave", "auto", "interrupt", "auto", "deferred"
 # By mode: gro-flush-timeout, defer-hard-irqs and irq-suspend-timeout; of `auto` what it may choose.
 VALUES = {
     "interrupt": {("0", "0", "0")},
@@ -107,9 +108,9 @@ def _host(number: int) -> str:
     return f"host: {{ softirq_budget: {asked} }}\n" if asked else ""
 
 
-def receiving(number: int) -> str:
-    """Who polls differs, by interface and by the rule of the flows."""
-    modes = [*RECEPTIONS]
+def receiving(number: int, *, pilots: bool = False) -> str:
+    """Who polls differs, by interface and by the rule of the flows; `pilots`: mostly `auto`."""
+    modes = PILOTED if pilots else tuple(RECEPTIONS)
     of_nic, of_flows = modes[number % 6], modes[number // 6 % 6]
     near = "dedicated: [1, 2]" if number % 5 == 2 else "near: core"
     return f"""\

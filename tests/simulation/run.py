@@ -142,7 +142,7 @@ class Run:
         if self.plan.excludes:
             return excluding(number)
         if self.plan.receives:
-            return receiving(number)
+            return receiving(number, pilots=self.plan.busy)
         return forwarding(number) if self.plan.forwards else policy(number)
 
     def _socket(self, number: int) -> Socket:

@@ -133,12 +133,12 @@ RIVALS = {
 }
 RECEIVED = {
     "admin sets reception": 4, "open": 3, "close": 1, "migrate": 8, "silence": 1, "talk": 2,
-    "stall": 1, "reload": 1,
+    "stall": 1, "reload": 1, "refuse after all": 1, "refuse setting": 1,
 }  # fmt: skip
 STOPS_OF_RECEIVED = (
     "kill", "end", "begin", "arm", "disarm", "pause", "resume", "restore", "stop", "reload",
     "disk full", "disk has room", "disk fails", "disk slow", "flap", "reset", "unplug", "rename",
-    "offline", "refuse setting", "refuse after all", "unreadable", "admin sets budget",
+    "offline", "unreadable", "admin sets budget",
     "refuse budget", "break holds", "lose",
 )  # fmt: skip
 FORWARDED = {"shift": 6, "foreign set": 1, "admin places": 1, "open": 1, "migrate": 1}
