@@ -36,13 +36,12 @@ class Stream(NamedTuple):
 
 
 class Forwards:
-    """`strict` says whether what is forwarded, and comes by this queue, keeps its order where
-    atfnd writes to this NIC."""
+    """`strict` says whether what is forwarded keeps its order where atfnd writes to this NIC."""
 
     def __init__(self, world: World, nics: Callable[[], list[WorldNic]]) -> None:
         self._world, self._nics = world, nics
         self.pps: dict[Stream, int] = {}
-        self.strict: Callable[[WorldNic, int], bool] = lambda nic, queue: False
+        self.strict: Callable[[WorldNic], bool] = lambda nic: False
         self.refusing = 0  # the next so many programs
         self._counts: Counter[tuple[int, int, int, int]] = Counter()
         self._counted_ns = world.now_ns
@@ -121,9 +120,8 @@ class Forwards:
         keeps order. Where something else changed after the count that atfnd knows had begun, it
         cannot know."""
         for stream, tx_queue in self.ways(nic).items():
-            ingress, _ = self._ends(stream)
             was = before.get(stream, tx_queue)
-            if was == tx_queue or not self.strict(nic, stream.queue if nic is ingress else -1):
+            if was == tx_queue or not self.strict(nic):
                 continue
             if self._changed_ns >= self._windows[0]:
                 self._world.seen["excused: forwarded elsewhere meanwhile"] += 1

@@ -23,6 +23,7 @@ from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.flow_table import Writing
 from atfnd.model import (
     BUDGET_SETTINGS,
+    Action,
     Actuator,
     FlowKey,
     FlowState,
@@ -501,21 +502,17 @@ class Run:
     def _refuse_count(self, _: int, times: int, *__: int) -> None:
         self.kernel.forwards.refusing = 1 + times % 2
 
-    def _strict(self, nic: WorldNic, queue: int) -> bool:
-        """A rule that places keeps the order of what is forwarded through this NIC; the queue
-        follows no thread."""
+    def _strict(self, nic: WorldNic) -> bool:
+        """What is forwarded keeps its order when atfnd writes to this NIC: a rule places it, and
+        asks for that. A queue that follows a thread, or goes home, is none of the rule's."""
         if self.service.supervisor is None or not self.service.armed(nic.name):
             return False
-        memory = self.service.engine.memory
-        owned = nic.name in memory.nics and queue in memory.nics[nic.name].owned
-        rules = memory.in_force.forwarding
-        return (
-            any(
-                rule.order is MoveMode.STRICT and rule.placement is not PairPlacement.LEAVE
-                for rule in rules
-            )
-            and not owned
-        )
+        rules, by = self.service.engine.memory.in_force.forwarding, nic.ours.by
+        if isinstance(by, Action) and not by.why.startswith("forwarding "):
+            self.world.seen["excused: its queue follows a thread, or goes home"] += 1
+            return False
+        placing = (rule for rule in rules if rule.placement is not PairPlacement.LEAVE)
+        return any(rule.order is MoveMode.STRICT for rule in placing)
 
     # ---- control groups
 
