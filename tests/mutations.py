@@ -191,8 +191,8 @@ MUTATIONS = [
         ("if before == value:\n            return outcome", "if False:\n            return outcome"),
         ("if after == before:", "if False:"),
         ("    undo_journal.note(nic.name, setting, before)\n", "    undo_journal.note(nic.name, setting, value)\n"),
-        ("            undo_journal.confirmed(nic.name, setting, held.wrote)\n", "            pass\n"),
-        ("            undo_journal.forget(nic.name, setting)\n        else", "            pass\n        else"),
+        ("        undo_journal.confirmed(nic.name, setting, held.wrote)\n", "        pass\n"),
+        ("        undo_journal.forget(nic.name, setting)\n    else", "        pass\n    else"),
         ("raise OSError(errno.ESTALE, f\"another program set", "pass; OSError(errno.ESTALE, f\"another program set"),
         ("reversed(list(undo_journal.held(nic.name).items()))", "list(undo_journal.held(nic.name).items())"),
         ("        if _moved(held, now):\n            return errno.ESTALE, f\"left", "        if False:\n            return errno.ESTALE, f\"left"),
@@ -1881,8 +1881,8 @@ MUTATIONS = [
         ("if (f.nic, f.state) == (nic, FlowState.MANUAL)]", "if f.state is FlowState.MANUAL]"),
         ("            if armed:\n                self._nics.look_again(session)", "            self._nics.look_again(session)"),
         ("            except OSError as refusal:  # the other", "            except ValueError as refusal:  # the other"),
-        ("            if refusal.errno == errno.ENODEV:\n                raise\n", "            pass\n"),
-        ("        self._arming.taken_out(session)\n", ""),
+        ("`take_out` says that\n            if refusal.errno == errno.ENODEV:\n                raise\n", "`take_out` says that\n            pass\n"),
+        ("            self._arming.taken_out(session)\n", "            pass\n"),
         ("            self._nics.filters.adopt(session)\n", "            pass\n"),
         ("        done += self._release_others()\n        self.restored", "        self.restored"),
     ),
@@ -2477,7 +2477,7 @@ MUTATIONS = [
     *_of(
         "program/lending.py", "lending",
         ("        if now == action.value and borrows(action):\n", "        if False:\n"),
-        ("held.original == action.value:\n        undo_journal.forget", "False:\n        undo_journal.forget"),
+        ("is_before and not borrows(action):\n        undo_journal.forget", "False:\n        undo_journal.forget"),
         ("(kind == TIMEOUT and held.wrote == \"0\" != held.original)", "False"),
     ),
     *_of(
@@ -2600,5 +2600,22 @@ MUTATIONS = [
         ("symmetric_key(len(now) // 2)", "symmetric_key(40)"),
         ("originals.get(RSS_KEY, now)", "now"),
         ("if value == now else", "if False else"),
+    ),
+    *_of(
+        "engine/audit.py", "audit_guards",
+        ("    if _is_manual(action, memory):", "    if False:"),
+        ('setting = of_queue("queue-cpu", action.queue)', 'setting = None'),
+    ),
+    *_of("program/lending.py", "lending", (" and not borrows(action)", "")),
+    *_of(
+        "program/setting.py", "setting_refusals",
+        ("        if now != value:\n            _as_before", "        if True:\n            _as_before"),
+        ("            raise refusal from None  #", "            now = None  #"),
+        ("            if nic.setting(setting) != held.original:\n                raise", "            raise"),
+    ),
+    *_of(
+        "daemon/operator.py", "operator",
+        ("next look\n            if refusal.errno == errno.ENODEV:\n                raise\n", "next look\n"),
+        ("next look\n            if refusal.errno == errno.ENODEV:\n", "next look\n            if True:\n"),
     ),
 ]  # fmt: skip

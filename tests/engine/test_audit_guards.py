@@ -194,9 +194,9 @@ def test_a_rewrite_of_a_rule_that_is_gone_is_not_carried_out() -> None:
 
 def test_a_setting_that_another_program_changed_while_the_write_waited_is_not_written() -> None:
     known = memory(steered())
-    knob = Action.of_setting("nic", "gro-flush-timeout:2", "0", "asked for")
+    late = Action.of_setting("nic", "gro-flush-timeout:2", "0", "asked for")
     follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, "its owner", "rest", 2)
-    changed = {knob: "gro-flush-timeout:2", follow: "queue-cpu:2"}
+    changed = {late: "gro-flush-timeout:2", follow: "queue-cpu:2"}
     for waits, setting in changed.items():
         for manual in (frozenset[str](), frozenset({setting})):
             known.nics["nic"].view = replace(known.nics["nic"].view, manual=manual)
