@@ -17,13 +17,12 @@ __all__ = ["source_of", "tell", "tell_end"]
 
 
 def tell(log: EventLog, outcome: Outcome, nic: NicView | None, policy: Policy) -> None:
-    """`nic` is as last read before the change. None: it has gone."""
+    """`nic` None: it has gone."""
     action = outcome.action
     what = _moved(action.queue, action.old, action.new)
     old, new = _place(action.queue, action.old), _place(action.queue, action.new)
     if action.setting is not None and action.value is not None:
-        old = None if nic is None else nic.settings.get(action.setting)
-        new = action.value
+        old, new = outcome.before, action.value
         what = f"{action.setting} = {brief(action.value)}"
     kind, why, code = action.kind.value, action.why, None
     if outcome.errno:

@@ -72,7 +72,8 @@ Plan = tuple[Action, ...]
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of an action. `errno` 0: applied; `left` says what is in place now. EEXIST for an
-    insert, with a location: our filter was there already, and points to `queue`."""
+    insert, with a location: our filter was there already, and points to `queue`. `before`: what a
+    setting was when it was to be written."""
 
     action: Action
     at_ns: int
@@ -80,6 +81,7 @@ class Outcome:
     location: int | None
     left: str
     queue: int | None = None
+    before: str | None = None
 
     @property
     def superseded(self) -> bool:

@@ -98,7 +98,8 @@ def lost(move: Transition, event: HoldLost, times: Times, now_ns: int) -> Moved:
 
 def expired(move: Transition, times: Times, now_ns: int) -> Moved:
     """T_hold_max is over: let traffic flow, proven or not."""
-    why = f"not drained within {in_ms(times.hold_max_ns)}"
+    what = "quiesced" if move.phase is Phase.HOLD else "drained"
+    why = f"not {what} within {in_ms(times.hold_max_ns)}"
     return _give_up(move, why, times, now_ns)
 
 

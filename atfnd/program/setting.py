@@ -73,9 +73,10 @@ def tried(
     setting, value = action.setting, action.value
     if action.kind is not ActionKind.SETTING or setting is None or value is None:
         raise ValueError(f"a setting without name or value: {action}")
+    before = None
 
     def outcome(code: int, left: str) -> Outcome:
-        return Outcome(action, time.monotonic_ns(), code, None, left)
+        return Outcome(action, time.monotonic_ns(), code, None, left, before=before)
 
     try:
         before = nic.setting(setting)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which rule of the policy a change in the log names."""
+"""Which rule of the policy a change in the log names, and what was before."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.daemon.change_text import source_of
-from atfnd.model import Action, ActionKind, Device, InterfaceRule, Policy, SoftirqBudget
+from atfnd.daemon.change_text import source_of, tell
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Device,
+    InterfaceRule,
+    Outcome,
+    Policy,
+    SoftirqBudget,
+)
+from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC, RULE, key
 
 __all__: list[str] = []
@@ -38,6 +47,16 @@ def test_a_change_of_an_interface_names_the_rule_that_is_for_it(
     change = Action.of_setting(name, "rss", "default")
     assert source_of(change, nic, POLICY) == source
     assert source_of(change, None, POLICY) is None
+
+
+def test_a_change_of_a_setting_says_what_was_before_it() -> None:
+    """The NIC may have been read again since."""
+    log, change = EventLog(), Action.of_setting("nic", "gro-flush-timeout:0", "20000")
+    read_since = replace(NIC, settings={"gro-flush-timeout:0": "20000"})
+    for number, nic in enumerate((read_since, None)):
+        tell(log, Outcome(change, 0, 0, None, "as planned", before="0"), nic, POLICY)
+        [event] = log.after(number, 9)
+        assert (event.old, event.new) == ("0", "20000")
 
 
 def test_a_change_of_a_flow_names_the_flows_rule() -> None:

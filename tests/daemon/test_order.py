@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Filter, FlowKey, Protocol
+from atfnd.nic import Nic
 from bench.traffic.sequence import Sequence, sequence, stalled
 from tests.applications import CPUS, rss_cpu
 from tests.bed import Bed, a_bed
 from tests.daemons import Row, policy
-from tests.labs import HOST, Lab, a_lab, key_of
+from tests.labs import HOST, Ends, Lab, a_lab, key_of
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -40,7 +41,8 @@ class Numbered:
 
     def __init__(self, bed: Bed, key: FlowKey, running: Sequence) -> None:
         self.bed, self.key, self.running = bed, key, running
-        self.cpu = CPUS[0]
+        self.cpus = sorted({queue.cpu for queue in bed.lab.nic.queues() if queue.cpu is not None})
+        self.cpu = self.cpus[0]
 
     def on(self, cpu: int) -> None:
         os.sched_setaffinity(self.running.checker.pid, {cpu})
@@ -59,21 +61,23 @@ class Numbered:
 
     def start(self, what: str) -> None:
         """Run where RSS does not deliver it, and be placed."""
-        self.on(next(cpu for cpu in CPUS if cpu != rss_cpu(self.bed.lab, self.key)))
+        self.on(next(cpu for cpu in self.cpus if cpu != rss_cpu(self.bed.lab, self.key)))
         until(self.arrives, what, LONG_S)
 
     def migrates(self) -> None:
-        self.on(next(cpu for cpu in CPUS if cpu != self.cpu))
+        self.on(next(cpu for cpu in self.cpus if cpu != self.cpu))
 
 
 @contextmanager
-def numbered(bed: Bed, lab: Lab, by_rss: int | None = None) -> Iterator[Numbered]:
+def numbered(
+    bed: Bed, lab: Ends[Nic], by_rss: int | None = None, rate_pps: int = RATE_PPS
+) -> Iterator[Numbered]:
     """`by_rss`: one that RSS delivers on this CPU."""
     while True:
         sender, receiver = lab.udp_pair(socket.AF_INET, next(PORTS), next(PORTS))
         if by_rss in (None, rss_cpu(bed.lab, key_of(receiver, Protocol.UDP))):
             break
-    with sequence(sender, receiver, RATE_PPS) as running:
+    with sequence(sender, receiver, rate_pps) as running:
         yield Numbered(bed, key_of(receiver, Protocol.UDP), running)
 
 

@@ -125,6 +125,15 @@ def test_a_hold_that_ends_while_the_rule_is_written_is_ended_once() -> None:
     assert Release(1) not in move.commands
 
 
+def test_a_queue_that_was_not_quiesced_in_time_is_called_so() -> None:
+    """Nothing was to drain yet."""
+    released = Move(wanted(), Mechanism.HOLD)(TimerDue(), TIMES.hold_max_ns)(Released(1, True))
+    lost = Move(wanted(), Mechanism.HOLD)(HoldLost(1, "others have it"), TIMES.hold_max_ns)
+    for move in (released, lost):
+        assert move.ended().verdict is Verdict.DEFERRED
+        assert move.ended().why.startswith("not quiesced within")
+
+
 def test_a_hold_that_ends_at_its_limit_has_not_drained() -> None:
     move = held()
     move(HoldLost(1, "it ended at its limit"), TIMES.hold_max_ns)

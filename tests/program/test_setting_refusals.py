@@ -61,6 +61,14 @@ def test_what_is_so_already_is_neither_written_nor_ours(bed: Bed) -> None:
     assert bed.held() == {}
 
 
+def test_an_outcome_has_what_the_setting_was(bed: Bed) -> None:
+    assert bed.write(XPS, "1").before == "0-3"
+    assert bed.write(XPS, "2").before == "1"
+    bed.nic.values[XPS] = "3"  # another program's
+    assert bed.write(XPS, "1").before == "3"
+    assert bed.write("xps-cpus:9", "1").before is None
+
+
 def test_the_first_value_is_kept_whatever_is_written_after(bed: Bed) -> None:
     for value in ("1", "2"):
         outcome = bed.write(XPS, value)
