@@ -88,7 +88,6 @@ def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         if now_ns < known.again_ns.get(name, 0):
             continue
         known.asked.add(name)
-        known.found.setdefault(name, value or "0")
         plan.append(Action.of_setting(nic.name, name, wish.value, wish.why, wish.rule_name))
     return tuple(plan)
 
@@ -109,6 +108,9 @@ def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
     known.refusals.pop(name, None)
     known.refused.pop(name, None)
     nic = memory.nics[action.nic]
+    # Another program may have written since the last look; the write knows what it found.
+    before = outcome.before if outcome.before is not None else nic.view.settings.get(name)
+    known.found.setdefault(name, before or "0")
     nic.view = replace(nic.view, settings={**nic.view.settings, name: action.value or "0"})
 
 

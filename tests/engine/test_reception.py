@@ -84,6 +84,22 @@ def test_values_of_an_administrator_are_found_again() -> None:
     assert asked(known)[f"{TIMEOUT}:1"] == "7000"
 
 
+def test_what_another_program_wrote_just_before_our_write_is_given_back() -> None:
+    """The last look did not see it; the write did."""
+    known = memory()
+    wants(known, DEFERRED)
+    for each in reception.due(known.nics["nic"].view, known, NOW_NS):
+        before = "7000" if each.setting == f"{TIMEOUT}:1" else "0"
+        done = Outcome(each, NOW_NS, 0, None, "as planned", before=before)
+        reception.written(done, known, NOW_NS)
+    wants(known, SUSPENDED)
+    asked(known)
+    wants(known, Reception())
+    given_back = asked(known)
+    assert given_back[f"{TIMEOUT}:1"] == "7000"
+    assert given_back[f"{TIMEOUT}:0"] == "0"
+
+
 def test_interrupt_is_asked_for_against_what_was_set_up() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{DEFER}:1": "9"}))
     wants(known, Reception(ReceptionMode.INTERRUPT))
