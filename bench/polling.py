@@ -16,8 +16,17 @@ from typing import NamedTuple
 
 from atfnd.kernel.netlink.requests import DUMP, GenericFamily, attribute, number
 
-__all__ = ["AUTO", "DEDICATED", "INTERRUPT", "Napis", "Polling", "assisted", "dedicated"]
-__all__ += ["deferred", "polled_as", "refusal_of_busy", "suspended"]
+__all__ = [
+    "AUTO",
+    "DEDICATED",
+    "INTERRUPT",
+    "Napis",
+    "Polling",
+    "dedicated",
+    "deferred",
+    "polled_as",
+]
+__all__ += ["refusal_of_busy", "suspended"]
 
 NAPI_GET, NAPI_SET = 11, 14
 IFINDEX, ID, PID = 1, 2, 4
@@ -31,26 +40,23 @@ _u32, _u64 = struct.Struct("=I"), struct.Struct("=Q")
 class Polling(NamedTuple):
     """A mode. After `polls` empty polls, `timeout_ns` apart, the interrupt comes back; 0: at once.
     `suspend_ns`: while an application polls, which it has to prefer. `reception`: what a policy
-    says for it. `placement`: where a policy places the flows (%d: the application's CPU). `assist`:
-    what it has atfnd set of the application. `settles_s`: how long all of that may take."""
+    says for it. `chooses_s`: so long it may take until atfnd has chosen one."""
 
     name: str
     polls: int = 0
     timeout_ns: int = 0
     suspend_ns: int = 0
     reception: str = "interrupt"
-    placement: str = "leave"
-    assist: str = "none"
-    settles_s: float = 0.0
+    chooses_s: float = 0.0
 
     @property
     def prefers(self) -> bool:
-        """The application has its epoll prefer busy polling itself."""
-        return self.assist == "none" and bool(self.suspend_ns or self.reception == "auto")
+        """The application's epoll prefers busy polling."""
+        return bool(self.suspend_ns or self.chooses_s)
 
 
 INTERRUPT = Polling("interrupt")
-AUTO = Polling("auto", reception="auto", placement="{ dedicated: [%d] }", settles_s=90.0)
+AUTO = Polling("auto", reception="auto", chooses_s=90.0)
 
 
 def deferred(us: int, polls: int = 100) -> Polling:
@@ -62,13 +68,6 @@ def suspended(us: int, polls: int = 100) -> Polling:
     limit = f"limit: {LIMIT_NS // 1_000_000}ms"
     reception = f"{{ suspended: {{ timeout: {us}us, polls: {polls}, {limit} }} }}"
     return Polling(f"suspended {us} us", polls, us * 1000, LIMIT_NS, reception)
-
-
-def assisted(us: int, polls: int = 100) -> Polling:
-    """As `suspended`, with an application that knows nothing of it. Its queue has to be its own."""
-    return suspended(us, polls)._replace(
-        name=f"assisted {us} us", placement="{ near: core }", assist="epoll", settles_s=15.0
-    )
 
 
 def dedicated(pause_us: int, idle_after_s: float = 1.0) -> Polling:

@@ -7,8 +7,7 @@ wait for answers; at 100 % each connection asks again as soon as it is answered.
 16 KiB messages, offered at a rate; at 100 % as fast as TCP takes them. The capacity is that of
 `interrupt` in the same round. Modes are set by atfnd, whose policy asks for them; it leaves flows
 alone. With `auto` the server's CPU is dedicated to the flows, so that its queue may have any mode,
-and the time in which one is chosen is not measured. `assisted` is `suspended` with a server that
-knows nothing of it: atfnd sets its epoll up.
+and the time in which one is chosen is not measured.
 
 `interrupt` is a NAPI thread that sleeps once its ring is empty: its wakes stand for interrupts
 (docs/lab.md). Servers and clients have a real-time priority below its, so that what else the
@@ -39,7 +38,6 @@ from bench.polling import (
     INTERRUPT,
     Napis,
     Polling,
-    assisted,
     dedicated,
     deferred,
     refusal_of_busy,
@@ -73,7 +71,6 @@ MODES = (
     dedicated(100, IDLE_AFTER_S),
     suspended(20),
     suspended(200),
-    assisted(200),
     AUTO,
 )
 NEAR_BEST = 0.95  # of what the best fixed mode carries
@@ -149,8 +146,7 @@ def measure(
 
 
 def _policy(mode: Polling, cpu: int) -> str:
-    placement = mode.placement.replace("%d", str(cpu))
-    own = "" if placement == "leave" else f"reception: {mode.reception}\n    assist: {mode.assist}"
+    chosen = f"{{ dedicated: [{cpu}] }}\n    reception: {mode.reception}"
     return f"""\
 version: 1
 about: Every queue is polled in one way.
@@ -159,15 +155,14 @@ flows:
   - name: rest
     replaces_built_in: true
     match: {{ protocol: [tcp, udp] }}
-    placement: {placement}
-    {own}
+    placement: {chosen if mode.chooses_s else "leave"}
 """
 
 
 def _have_set(atfnd: Daemon, napi: Napis, mode: Polling, cpu: int) -> None:
     """Have the daemon set this mode. OperatorError: it does not."""
     atfnd.reload(_policy(mode, cpu))
-    if mode.reception == AUTO.reception:
+    if mode.chooses_s:
         return
     wanted = (mode.polls, mode.timeout_ns, mode.suspend_ns)
     until(lambda: all(each[:3] == wanted for each in napi.values()), f"{mode.name} is set", 30)
@@ -215,7 +210,7 @@ def _one(
                 at_ns, wakes, pollers.totals(thread), pollers.totals(server.pid), bytes_
             )
 
-        warm_s = max(mode.settles_s, load.warm_s if share else max(load.warm_s, IDLE_WARM_S))
+        warm_s = max(mode.chooses_s, load.warm_s if share else max(load.warm_s, IDLE_WARM_S))
         answers = None
         if kind == "requests":
             with _asked(programs.requests, bed, share, capacity, warm_s, load.window_s) as client:
@@ -297,7 +292,6 @@ def report(measured: Measured) -> Report:
         _idle(report, cells, kind)
         _deferred(report, cells, kind)
         _dedicated(report, cells, kind)
-        _assisted(report, cells, kind)
         _auto(report, cells, kind)
     _suspended(report, cells)
     report.targets.append(
@@ -400,16 +394,6 @@ def _dedicated(report: Report, cells: Cells, kind: str) -> None:
         grows = min(b / a for a, b in itertools.pairwise(shares))
         what = f"4: {kind}, CPU of the thread, a load / the next smaller one, {mode.name}"
         report.targets.append(Target(what, grows, 1.0, True, "×"))
-
-
-def _assisted(report: Report, cells: Cells, kind: str) -> None:
-    """Beside an application that sets up its epoll itself."""
-    for mode in _modes(cells, "assisted"):
-        rival = mode.name.replace("assisted", "suspended")
-        for load in (load for load in _loads(cells) if (kind, rival, load) in cells):
-            for what, field in (("carried", "per_s"), ("CPU", "cpu")):
-                ratio = _ratio(cells, field, kind, mode.name, rival, load)
-                report.add(f"{kind} at {load:.0%}, {what}", f"{mode.name} / {rival}", "×", ratio)
 
 
 def _auto(report: Report, cells: Cells, kind: str) -> None:

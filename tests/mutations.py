@@ -2561,8 +2561,10 @@ MUTATIONS = [
     ),
     *_of(
         "engine/assist.py", "assist",
+        ("            astray.add(flow.thread.pid)\n", "            pass\n"),
+        ("flow.target_queue if flow.state is FlowState.STEERED else flow.rx_queue", "flow.rx_queue"),
         ("if not views or any(view.armed for view in views):", "if True:"),
-        ("if memory.nics[user.nic].view.armed)", ")"),
+        ("    armed = [view for view in views if view.armed]\n", "    armed = views\n"),
         ("nics.values() if nic.view.armed]", "nics.values()]"),
         ("if EpollId.of(name).pid not in used", "if True"),
         ("        and wanted.mode in (ReceptionMode.SUSPENDED, ReceptionMode.AUTO)\n", ""),

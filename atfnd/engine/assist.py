@@ -3,7 +3,9 @@
 with `assist: epoll` ask for it. Pure.
 
 1. It is for the processes of owners, by flows that are received as such a rule asks: `suspended`.
-   All packets of such a queue are theirs, so an epoll of theirs has one NAPI to poll.
+   All packets of such a queue are theirs, so an epoll of theirs has one NAPI to poll. Not before
+   all their flows come by it: an epoll that turns to another NAPI leaves the one before suspended
+   (napi_suspend_irqs(), net/core/dev.c), and its packets wait for as long as the policy allows.
 2. Nothing is written for a NIC that is not armed; what was written before stays until one is, or
    until an operator asks for an undo.
 3. Where the kernel does not have the mode, it is not wanted either.
@@ -18,7 +20,7 @@ from collections.abc import Iterator, Set
 from atfnd.engine import reception
 from atfnd.engine.command import AssistEpolls, PutBackEpolls
 from atfnd.engine.table.memory import Memory
-from atfnd.model import EpollId, EpollUser, FlowKey, NicView, ReceptionMode
+from atfnd.model import EpollId, EpollUser, FlowKey, FlowState, NicView, ReceptionMode
 
 __all__ = ["due", "ended"]
 
@@ -28,17 +30,18 @@ _MOST_KEYS = 64  # of one process; one flow is enough to know its epoll
 def due(held: Set[str], memory: Memory) -> Iterator[AssistEpolls | PutBackEpolls]:
     """What to do now. `held`: settings of epolls that are ours."""
     views = [nic.view for nic in memory.nics.values()]
-    users = [user for view in views for user in _users(view, memory)]
+    users = [user for view in views for user, _ in _users(view, memory)]
     if not views or any(view.armed for view in views):
         yield from _unused(held, {user.pid for user in users}, "no queue of its owner asks for it")
-    if writable := tuple(user for user in users if memory.nics[user.nic].view.armed):
+    armed = [view for view in views if view.armed]
+    if writable := tuple(u for view in armed for u, at_home in _users(view, memory) if at_home):
         yield AssistEpolls(writable)
 
 
 def ended(held: Set[str], memory: Memory) -> Iterator[PutBackEpolls]:
     """Put back what no armed NIC needs."""
     armed = [nic.view for nic in memory.nics.values() if nic.view.armed]
-    users = {user.pid for view in armed for user in _users(view, memory)}
+    users = {user.pid for view in armed for user, _ in _users(view, memory)}
     yield from _unused(held, users, "asked for")
 
 
@@ -47,8 +50,8 @@ def _unused(held: Set[str], used: Set[int], why: str) -> Iterator[PutBackEpolls]
         yield PutBackEpolls(unused, why)
 
 
-def _users(nic: NicView, memory: Memory) -> Iterator[EpollUser]:
-    """One for each process and rule."""
+def _users(nic: NicView, memory: Memory) -> Iterator[tuple[EpollUser, bool]]:
+    """One for each process and rule, and whether all its flows come by the queue."""
     rules = memory.in_force.by_name
     if not any(rule.assist == "epoll" for rule in rules.values()):
         return
@@ -61,10 +64,15 @@ def _users(nic: NicView, memory: Memory) -> Iterator[EpollUser]:
         and queue not in known.reception.why_not
     }
     keys: dict[tuple[int, str], list[FlowKey]] = defaultdict(list)
+    astray = set[int]()
     for queue, flow in reception.of_owners(nic, memory):
         if flow.key.wide or flow.thread is None:
             continue
         if asked.get(queue) == flow.rule_name:
             keys[flow.thread.pid, flow.rule_name].append(flow.key)
+        led = flow.target_queue if flow.state is FlowState.STEERED else flow.rx_queue
+        if led not in (None, queue):
+            astray.add(flow.thread.pid)
     for (pid, rule_name), of_process in sorted(keys.items()):
-        yield EpollUser(pid, nic.name, rule_name, tuple(of_process[:_MOST_KEYS]))
+        user = EpollUser(pid, nic.name, rule_name, tuple(of_process[:_MOST_KEYS]))
+        yield user, pid not in astray

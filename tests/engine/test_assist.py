@@ -12,7 +12,7 @@ from atfnd.engine import assist
 from atfnd.engine.command import AssistEpolls, PutBackEpolls
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.memory import Memory
-from atfnd.model import EpollId, EpollUser, Reception, ReceptionMode
+from atfnd.model import EpollId, EpollUser, FlowState, Reception, ReceptionMode
 from tests.engine.test_reception import ARMED, SUSPENDED, asked, memory
 from tests.values import THREAD, flow
 
@@ -65,6 +65,26 @@ def test_a_nic_that_is_not_armed_keeps_what_it_has_until_an_undo() -> None:
     assert list(assist.ended(HELD, made)) == [PutBackEpolls(both, "asked for")]
     del made.nics["nic"]
     assert list(assist.due(HELD, made)) == [PutBackEpolls(both, UNUSED)]
+
+
+@pytest.mark.parametrize(
+    ("other", "assisted"),
+    [
+        ({"rx_queue": 2}, True),
+        ({"rx_queue": 0}, False),
+        ({"rx_queue": 0, "state": FlowState.STEERED, "target_queue": 2}, True),
+        ({"rx_queue": 2, "state": FlowState.STEERED, "target_queue": 0}, False),
+    ],
+)
+def test_a_process_is_assisted_once_all_its_flows_come_by_its_queue(
+    other: dict[str, Any], assisted: bool
+) -> None:
+    """Else the epoll would turn from one NAPI to another, and leave the first one suspended. What
+    was written before stays: a connection may always begin elsewhere."""
+    made = known()
+    made.table.put(flow(2, **{"rule_name": "rest", "thread": THREAD, **other}))
+    found = list(assist.due(frozenset({OURS}), made))
+    assert [type(each) for each in found] == ([AssistEpolls] if assisted else [])
 
 
 def test_with_auto_epolls_are_assisted_whatever_is_in_force() -> None:
