@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -61,6 +62,16 @@ def comes_to(pid: int, cpu: int) -> None:
         os.sched_setaffinity(tid, CPUS)
 
 
+def has_written(daemon: Daemon, lab: Lab, number: int) -> None:
+    """A filter of ours is in the NIC; else it is said what kept the flows back."""
+    try:
+        until(lambda: len(lab.nic.filters()) > 1, f"round {number}: filters are written")
+    except AssertionError as late:
+        flows = Counter((row["state"], row["why"]) for row in daemon.flows())
+        said = [(event["what"], event["why"]) for event in daemon.events()[-20:]]
+        raise AssertionError(f"{late}; {flows}; {said}; {daemon.status()}") from late
+
+
 def test_nothing_is_left_after_any_of_thirty_orders(lab: Lab, tmp_path: Path) -> None:
     daemon, name = Daemon(tmp_path, USUAL), lab.nic.name
     foreign = lab.nic.insert(Match.of(key(7)), 0)
@@ -71,7 +82,7 @@ def test_nothing_is_left_after_any_of_thirty_orders(lab: Lab, tmp_path: Path) ->
             for number in range(ROUNDS):
                 verb, back = (("restore", "arm"), ("pause", "resume"))[number % 2]
                 daemon.order("arm", name)
-                until(lambda: len(lab.nic.filters()) > 1, f"round {number}: filters are written")
+                has_written(daemon, lab, number)
                 for pid in pids:
                     comes_to(pid, CPUS[number % len(CPUS)])
                 done = daemon.ctl(verb, name)
