@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,10 +30,19 @@ class Answer(NamedTuple):
 
 
 def free_port() -> int:
-    """Of both loopback addresses, a moment ago."""
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as bound:
-        port: int = bound.getsockname()[1]
-    return port
+    """Of both loopback addresses, a moment ago. The kernel chooses none of these for a connection
+    of another test (net.ipv4.ip_local_port_range)."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        try:
+            with (
+                socket.create_server(("127.0.0.1", port)),
+                socket.create_server(("::1", port), family=socket.AF_INET6),
+            ):
+                return port
+        except OSError as refusal:
+            if refusal.errno != errno.EADDRINUSE:
+                raise
 
 
 def listens(port: int, address: str = "127.0.0.1") -> bool:

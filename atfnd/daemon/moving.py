@@ -9,6 +9,7 @@ or less often if its cost asks for that. Packets are observed only during that t
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -191,12 +192,21 @@ class Moving:
         late = self._last_look(action)
         outcome = self._actuator.write(action) if late is None else late
         if lending.lends(action) or of_reception(action.setting or ""):
-            self._watch.threads_changed()
+            self._read_threads()
         if of_reception(action.setting or "") and not action.loan:
             self._read_s = -inf
         if action.setting == RSS_KEY:
             self._watch.read_rss()
         return outcome
+
+    def _read_threads(self) -> None:
+        """Where the NIC cannot be read just now, it is read again at the next look. Until then a
+        hold of a queue that has other threads than is known is refused."""
+        try:
+            self._watch.threads_changed()
+        except OSError as refusal:
+            if refusal.errno == errno.ENODEV:
+                raise
 
     def _look(self) -> None:
         """Give the machine what was seen, and the time."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,3 +107,24 @@ def test_a_write_that_measures(bed: Bed, *, held_back: bool) -> None:
     )
     assert bool(bed.nic.calls) is not held_back
     assert bed.nic.table == {}
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EBUSY, errno.ENODEV])
+def test_threads_are_borrowed_where_the_nic_cannot_be_read_afterwards(bed: Bed, code: int) -> None:
+    """Nothing ends by that. Only a NIC that has gone is raised, as anywhere else."""
+    borrow = replace(Action.of_setting("nic", "threaded", "1", "a hold needs them"), loan=True)
+
+    def unreadable() -> None:
+        raise OSError(code, os.strerror(code))
+
+    async def write() -> Outcome:
+        with closing(bed.made()) as moves:
+            moves._watch.threads_changed = unreadable  # type: ignore[method-assign]
+            return moves._write(borrow)
+
+    bed.nic.values["threaded"] = "0"
+    if code == errno.ENODEV:
+        with pytest.raises(OSError, match="device"):
+            asyncio.run(write())
+    else:
+        assert asyncio.run(write()).errno == 0
