@@ -30,11 +30,11 @@ _MOST_KEYS = 64  # of one process; one flow is enough to know its epoll
 def due(held: Set[str], memory: Memory) -> Iterator[AssistEpolls | PutBackEpolls]:
     """What to do now. `held`: settings of epolls that are ours."""
     views = [nic.view for nic in memory.nics.values()]
-    users = [user for view in views for user, _ in _users(view, memory)]
+    users = [(view.armed, *each) for view in views for each in _users(view, memory)]
     if not views or any(view.armed for view in views):
-        yield from _unused(held, {user.pid for user in users}, "no queue of its owner asks for it")
-    armed = [view for view in views if view.armed]
-    if writable := tuple(u for view in armed for u, at_home in _users(view, memory) if at_home):
+        used = {user.pid for _, user, _ in users}
+        yield from _unused(held, used, "no queue of its owner asks for it")
+    if writable := tuple(user for armed, user, at_home in users if armed and at_home):
         yield AssistEpolls(writable)
 
 
