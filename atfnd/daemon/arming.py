@@ -142,9 +142,13 @@ class Arming:
         return ()
 
     def _moved(self, session: NicSession) -> dict[str, str]:
-        """What another program moved. This leaves out what an irqbalance may have moved that we are
-        about to tell."""
-        moved = drifted(session.view.name, session.view.settings, self._undo_journal)
+        """What another program moved. This leaves out what the NIC lost by itself when it came up
+        anew, be it a moment ago, and what an irqbalance may have moved that we are about to
+        tell."""
+        if moved := drifted(session.view.name, session.view.settings, self._undo_journal):
+            session.watch.refresh()
+            if self._undo_journal.life(session.view.name) != session.watch.life():
+                return {}  # set again by `confine`
         irqs = {f"queue-cpu:{q.index}": q.irq for q in session.view.queues if q.irq is not None}
         doubted = self.balancing.may_have_moved
         return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
@@ -204,10 +208,8 @@ class Arming:
     def _after_absence(self, session: NicSession) -> None:
         """Settings that moved while no daemon ran: another program moved them if the NIC is still
         the instance that we wrote to; if it has come up anew since, it lost them by itself."""
-        name = session.view.name
-        if self._undo_journal.life(name) == session.watch.life():
-            self._leave_alone(session, self._moved(session))
-        else:
+        self._leave_alone(session, self._moved(session))
+        if self._undo_journal.life(session.view.name) != session.watch.life():
             self._forget_drifted(session)
 
     def _forget_drifted(self, session: NicSession) -> None:

@@ -181,6 +181,18 @@ class TestAfterARestart:
         assert session.view.manual == frozenset()
         assert parts.undo_journal.life("nic") == session.watch.life()
 
+    def test_a_queue_that_irqbalance_may_have_moved_stays_ours(
+        self, parts: Parts, session: NicSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        parts.undo_journal.note("nic", QUEUE, "0-3")
+        parts.undo_journal.wrote("nic", QUEUE, "0")
+        parts.undo_journal.confirmed("nic", QUEUE, "0")
+        nic_of(parts).set_queue_cpu(0, 2)
+        monkeypatch.setattr(parts.arming.balancing, "may_have_moved", lambda irq: irq == 10)
+        session = restarts(parts)
+        assert parts.undo_journal.held("nic")[QUEUE].original == "0-3"
+        assert session.view.manual == frozenset()
+
     def test_what_nobody_changed_is_not_written_again(
         self, parts: Parts, session: NicSession
     ) -> None:
@@ -312,6 +324,20 @@ class TestAFlap:
         assert parts.undo_journal.held("nic")[RPS].original == "3"
         assert said(parts, "manual") == []
         assert session.prepared == session.watch.lives
+
+    def test_what_it_lost_a_moment_ago_was_changed_by_nobody(
+        self, parts: Parts, session: NicSession
+    ) -> None:
+        """The check comes before the news of the flap."""
+        nic_of(parts).napis += 50
+        nic_of(parts).values[RPS] = "3"
+        parts.arming.check(session)
+        assert (session.view.manual, said(parts, "manual")) == (frozenset(), [])
+        parts.arming.confine(session)
+        assert nic_of(parts).values[RPS] == ""
+        nic_of(parts).values[RPS] = "3"
+        parts.arming.check(session)
+        assert session.view.manual == {RPS}
 
     def test_without_one_nothing_is_prepared_again(self, parts: Parts, session: NicSession) -> None:
         parts.arming.confine(session)
