@@ -12,7 +12,7 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from math import inf
 from typing import TypeVar
@@ -23,6 +23,7 @@ from atfnd.model.reception import of_reception
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
+from atfnd.move.loan import borrows
 from atfnd.move.mover import Mover
 from atfnd.move.port import Port, rfs_queue
 from atfnd.move.timer import Times
@@ -34,6 +35,7 @@ from atfnd.program.actuator import NicActuator
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
+from atfnd.program.setting import drifted
 
 __all__ = ["Moving", "Said", "carry_out"]
 
@@ -160,6 +162,7 @@ class Moving:
 
     def _give_back(self) -> None:
         for action in self._mover.device.loan.give_back().asked:
+            self._forget_lost(action)
             lending.apply(self._watch.nic, self._undo_journal, action)
 
     def _facts(self, fresh_s: float) -> list[Event]:
@@ -190,6 +193,8 @@ class Moving:
 
     def _write(self, action: Action) -> Outcome:
         late = self._last_look(action)
+        if late is None and lending.lends(action) and not borrows(action):
+            self._forget_lost(action)
         outcome = self._actuator.write(action) if late is None else late
         if lending.lends(action) or of_reception(action.setting or ""):
             self._read_threads()
@@ -198,6 +203,18 @@ class Moving:
         if action.setting == RSS_KEY:
             self._watch.read_rss()
         return outcome
+
+    def _forget_lost(self, give_back: Action) -> None:
+        """A NIC that has come up anew since it was prepared lost by itself what was borrowed: no
+        other program changed it."""
+        name, setting = self._watch.facts.name, give_back.setting or ""
+        self._read_threads()
+        if self._undo_journal.life(name) == self._watch.life():
+            return
+        with suppress(OSError):  # not to be read now: what is written next is refused, too
+            now = self._watch.nic.setting(setting)
+            for lost in () if now is None else drifted(name, {setting: now}, self._undo_journal):
+                self._undo_journal.forget(name, lost)
 
     def _read_threads(self) -> None:
         """Where the NIC cannot be read just now, it is read again at the next look. Until then a

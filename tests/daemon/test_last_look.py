@@ -109,6 +109,29 @@ def test_a_write_that_measures(bed: Bed, *, held_back: bool) -> None:
     assert bed.nic.table == {}
 
 
+@pytest.mark.parametrize(("now", "manual"), [("1 102", []), ("1 101", ["threaded:0"])])
+def test_what_a_nic_lost_by_itself_no_other_program_took_back(
+    bed: Bed, now: str, manual: list[str]
+) -> None:
+    """It has come up anew, without the thread that was borrowed."""
+    loan = replace(Action.of_setting("nic", "threaded:0", "1", "a hold needs them"), loan=True)
+    _, undo_journal = bed._journals
+
+    async def write() -> Outcome:
+        with closing(bed.made()) as moves:
+            watch: Any = moves._watch
+            watch.threads_changed, watch.life = lambda: None, lambda: now
+            undo_journal.lives("nic", "1 101")
+            assert moves._write(loan).errno == 0
+            bed.nic.values["threaded:0"] = "0"
+            return moves._write(replace(loan, value="0"))
+
+    bed.nic.values["threaded:0"] = "0"
+    assert bool(asyncio.run(write()).errno) is bool(manual)
+    assert sorted(undo_journal.manual("nic")) == manual
+    assert undo_journal.held("nic") == {}
+
+
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EBUSY, errno.ENODEV])
 def test_threads_are_borrowed_where_the_nic_cannot_be_read_afterwards(bed: Bed, code: int) -> None:
     """Nothing ends by that. Only a NIC that has gone is raised, as anywhere else."""
