@@ -36,12 +36,12 @@ def due(read: Known, memory: Memory, *, again: bool) -> Commands:
         if again or value != wanted.get(name):
             del known.refused[name]
     for name, each in read.items():
-        if name not in wanted:
-            if armed is not None or not memory.nics:
-                yield from _back(name, each, memory, _UNASKED)
-        elif each.changed:
+        if each.changed:
             yield LeaveHostSetting(name)
             yield Log("manual", f"{name} is {each.now}", _MANUAL)
+        elif name not in wanted:
+            if armed is not None or not memory.nics:
+                yield from _back(name, each, memory, _UNASKED)
         elif armed is not None and _differs(each, wanted[name]) and name not in known.refused:
             yield WriteHostSetting(_action(armed, name, each, wanted[name]))
 

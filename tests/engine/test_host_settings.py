@@ -116,6 +116,9 @@ def test_what_another_program_wrote_is_left_alone() -> None:
     assert due(known, left) == []
     assert states(known) == ["manual", "set"]
     assert host_settings.planned("nic", known) == ()
+    asks(known, SoftirqBudget())
+    assert due(known, theirs)[:2] == [f"{PACKETS} left", f"manual: {PACKETS} is 600"]
+    known = memory()
     taken_back = {**OURS, PACKETS: HostSetting("600")}
     assert due(known, taken_back) == [f"{PACKETS} = 2"]
 
