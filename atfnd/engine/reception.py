@@ -93,12 +93,16 @@ def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
 
 
 def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
-    """A write that was asked for is done, or was refused."""
+    """A write that was asked for is done, or was refused; maybe one that a policy before this one
+    had asked for, which waited for a move."""
     action = outcome.action
     known, name = memory.nics[action.nic].reception, action.setting or ""
-    if name not in known.asked:
+    if not of_reception(name) or action.loan:
         return
+    is_asked = name in known.asked
     known.asked.discard(name)
+    if outcome.errno and not is_asked:
+        return
     if outcome.errno:
         times = known.refusals.get(name, 0)
         known.refusals[name] = times + 1
@@ -108,9 +112,11 @@ def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
     known.refusals.pop(name, None)
     known.refused.pop(name, None)
     nic = memory.nics[action.nic]
-    # Another program may have written since the last look; the write knows what it found.
-    before = outcome.before if outcome.before is not None else nic.view.settings.get(name)
-    known.found.setdefault(name, before or "0")
+    if outcome.before != action.value:  # else nothing was written
+        # Another program may have written since the last look, or a move may have its loan.
+        original = outcome.original or nic.view.settings.get(name) or "0"
+        if known.found.setdefault(name, original) == action.value:
+            del known.found[name]
     nic.view = replace(nic.view, settings={**nic.view.settings, name: action.value or "0"})
 
 

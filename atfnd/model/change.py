@@ -73,7 +73,7 @@ Plan = tuple[Action, ...]
 class Outcome:
     """The outcome of an action. `errno` 0: applied; `left` says what is in place now. EEXIST for an
     insert, with a location: our filter was there already, and points to `queue`. `before`: what a
-    setting was when it was to be written."""
+    setting was when it was to be written; `original`: before our first write, if it is ours."""
 
     action: Action
     at_ns: int
@@ -82,6 +82,7 @@ class Outcome:
     left: str
     queue: int | None = None
     before: str | None = None
+    original: str | None = None
 
     @property
     def superseded(self) -> bool:

@@ -53,13 +53,18 @@ class Undone(NamedTuple):
 
 
 def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
-    """As `tried`, but a journal that cannot be written is an Outcome, too."""
+    """As `tried`, but a journal that cannot be written is an Outcome, too. A setting that has its
+    value from before us again is no longer ours, unless that value is a loan."""
     try:
-        return tried(nic, undo_journal, action)
+        outcome = tried(nic, undo_journal, action)
     except Unrecorded as refusal:
         left = f"{action.setting} {unchanged(refusal)}"
         code = refusal.errno or errno.EIO
         return Outcome(action, time.monotonic_ns(), code, None, left)
+    written = not outcome.errno and outcome.before != action.value
+    if written and outcome.original == action.value and not action.loan:
+        undo_journal.forget(nic.name, action.setting or "")
+    return outcome
 
 
 def tried(
@@ -76,7 +81,9 @@ def tried(
     before = None
 
     def outcome(code: int, left: str) -> Outcome:
-        return Outcome(action, time.monotonic_ns(), code, None, left, before=before)
+        held = undo_journal.held(nic.name).get(setting)
+        original = None if held is None else held.original
+        return Outcome(action, time.monotonic_ns(), code, None, left, None, before, original)
 
     try:
         before = nic.setting(setting)

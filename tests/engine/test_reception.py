@@ -76,6 +76,35 @@ def test_leave_touches_nothing_and_gives_back_what_was_written() -> None:
     assert asked(known) == dict.fromkeys(every, "0")
 
 
+def test_what_was_given_back_is_not_touched_any_more() -> None:
+    known = memory()
+    for wanted in (DEFERRED, Reception()):
+        wants(known, wanted)
+        asked(known)
+    view = known.nics["nic"].view
+    known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "7000"})
+    assert asked(known) == {}
+    wants(known, DEFERRED)
+    asked(known)
+    wants(known, Reception())
+    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
+
+
+def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
+    """A loan made it what it was before us, and ends: then it is to be given back."""
+    known = memory()
+    wants(known, DEFERRED)
+    asked(known)
+    wants(known, Reception())
+    for each in reception.due(known.nics["nic"].view, known, NOW_NS):
+        before = "0" if each.setting == f"{TIMEOUT}:1" else TIMES[TIMEOUT]
+        done = Outcome(each, NOW_NS, 0, None, "it is already so", None, before, "0")
+        reception.written(done, known, NOW_NS)
+    view = known.nics["nic"].view
+    known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "200000"})
+    assert asked(known) == {f"{TIMEOUT}:1": "0"}
+
+
 def test_values_of_an_administrator_are_found_again() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
     wants(known, DEFERRED)
@@ -90,7 +119,7 @@ def test_what_another_program_wrote_just_before_our_write_is_given_back() -> Non
     wants(known, DEFERRED)
     for each in reception.due(known.nics["nic"].view, known, NOW_NS):
         before = "7000" if each.setting == f"{TIMEOUT}:1" else "0"
-        done = Outcome(each, NOW_NS, 0, None, "as planned", before=before)
+        done = Outcome(each, NOW_NS, 0, None, "as planned", None, before, before)
         reception.written(done, known, NOW_NS)
     wants(known, SUSPENDED)
     asked(known)
@@ -98,6 +127,26 @@ def test_what_another_program_wrote_just_before_our_write_is_given_back() -> Non
     given_back = asked(known)
     assert given_back[f"{TIMEOUT}:1"] == "7000"
     assert given_back[f"{TIMEOUT}:0"] == "0"
+
+
+def test_a_write_of_a_policy_before_this_one_is_given_back() -> None:
+    """It waited for a move. A loan of a move is none of ours."""
+    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
+    wants(known, DEFERRED)
+    late = reception.due(known.nics["nic"].view, known, NOW_NS)
+    reception.afresh("nic", {}, known)
+    wants(known, Reception())
+    for each in late:
+        loan = replace(each, loan=True)
+        reception.written(Outcome(loan, NOW_NS, 0, None, "as planned"), known, NOW_NS)
+    assert asked(known) == {}
+    for each in late:
+        reception.written(Outcome(each, NOW_NS, errno.EBUSY, None, "refused"), known, NOW_NS)
+    assert asked(known) == {}
+    assert why_not(known) == {}
+    for each in late:
+        reception.written(Outcome(each, NOW_NS, 0, None, "as planned"), known, NOW_NS)
+    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
 
 
 def test_interrupt_is_asked_for_against_what_was_set_up() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,23 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     made = Bed(tmp_path / "originals.journal")
     yield made
     made.undo_journal.close()
+
+
+def test_what_has_its_value_from_before_us_again_is_no_longer_ours(bed: Bed) -> None:
+    bed.write(XPS, "2")
+    assert bed.write(XPS, "0-3").errno == 0
+    assert bed.undo_journal.held("nic") == {}
+    bed.nic.values[XPS] = "1"
+    assert bed.write(XPS, "2").errno == 0
+    assert bed.held()[XPS].original == "1"
+
+
+def test_a_loan_that_is_its_value_from_before_us_stays_ours(bed: Bed) -> None:
+    """It is given back as what a policy asks for."""
+    bed.write(XPS, "2")
+    loan = replace(Action.of_setting("nic", XPS, "0-3"), loan=True)
+    assert setting.apply(bed.nic, bed.undo_journal, loan).errno == 0
+    assert bed.held()[XPS].original == "0-3"
 
 
 def test_what_is_so_already_is_neither_written_nor_ours(bed: Bed) -> None:
