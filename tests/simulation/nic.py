@@ -10,7 +10,7 @@ writes only the one.
 from __future__ import annotations
 
 import errno
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -126,12 +126,13 @@ class WorldNic:
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
         self.lies: deque[int] = deque()  # of writes to come that are done, and refused
         self.changed: dict[str, str] = {}  # ours that another program wrote over
+        self.set_by_others = set[str]()  # settings that something else than atfnd ever wrote
         self.is_ours: Callable[[str, str], bool] = lambda name, value: True  # as the journal says
         self.counted: Callable[[], None] = lambda: None  # called before counts are read
         self.ways: Callable[[WorldNic], dict[Any, int]] = lambda nic: {}  # of what is forwarded
         self.went: Callable[[WorldNic, str, dict[Any, int]], None] = lambda nic, name, before: None
         self.others: Callable[[], None] = lambda: None  # called before another than atfnd acts
-        self.lost: dict[str, str] = {}  # what others had set before the link went down
+        self.lost: dict[str, set[str]] = defaultdict(set)  # what others had set before that went
         self._writing: str | None = None
         self._borrowed: set[str] = set()  # switches, by the process that has it open
         self.unreadable: deque[int] = deque()  # errnos of reads to come
@@ -404,6 +405,7 @@ class WorldNic:
         """Another program writes a setting, which is not ours from now on."""
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
+        self.set_by_others |= {name, *self.same(name)}
         for each in self.same(name):
             self.untouched[each] = self.values[each]
             self.changed.pop(each, None)
@@ -423,6 +425,7 @@ class WorldNic:
         if int(value) in self.offline:
             return
         self.balanced[name] = value
+        self.set_by_others.add(name)
         if self.values[name] == self.untouched[name]:
             self.untouched[name] = value
         self._set(name, value, FOREIGN)
@@ -508,6 +511,7 @@ class WorldNic:
             name = f"queue-cpu:{ring.index}"
             if self.values[name] == str(cpu):
                 self._set(name, rest, FOREIGN)
+                self.set_by_others.add(name)  # a daemon that starts later cannot tell by whom
             if self.untouched[name] == str(cpu):
                 self.untouched[name] = rest
 
@@ -531,7 +535,7 @@ class WorldNic:
     def _kernel_sets(self, name: str, value: str) -> None:
         """By itself, for no program."""
         if name.partition(":")[0] in OF_NAPI and self.untouched[name] != value:
-            self.lost[name] = self.untouched[name]
+            self.lost[name].add(self.untouched[name])
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
 

@@ -419,6 +419,17 @@ def _filters_left() -> Iterator[None]:
 
 
 WHOLE |= {
+    "what a NIC lost by itself is taken for another program's": partial(
+        _object,
+        Arming,
+        "_moved",
+        lambda self, session: setting.drifted(
+            session.view.name, session.view.settings, self._undo_journal
+        ),
+    ),
+    "what has its value from before us again stays ours": partial(
+        _object, setting, "apply", setting.tried
+    ),
     "a write that waited is done over another program's": partial(
         _object, audit, "_is_manual", lambda action, memory: False
     ),
@@ -458,6 +469,8 @@ SEEDS_OF = {
     "a list that irqbalance may have taken is forgotten": range(7, 2000, 20),
     "a cpuset is written before that is journaled": range(4, 2000, 20),
     "an admin's cpuset is taken for ours": range(4, 2000, 20),
+    "what a NIC lost by itself is taken for another program's": range(14, 6000, 20),
+    "what has its value from before us again stays ours": range(14, 1000, 20),
     "a write that waited is done over another program's": range(12, 2000, 20),
     "a write that is refused is forgotten although it was done": range(14, 2000, 20),
     "what a policy asks for no more stays with the NAPI": range(14, 1000, 20),
@@ -516,7 +529,9 @@ FOUND_BY = {
     "a cpuset is written before that is journaled": 4,
     "an admin's cpuset is taken for ours": 264,
     "an action outlives its reason, and what it finds is disowned": 9,
-    "a write that waited is done over another program's": 732,
+    "what a NIC lost by itself is taken for another program's": 1654,
+    "what has its value from before us again stays ours": 14,
+    "a write that waited is done over another program's": 1612,
     "a write that is refused is forgotten although it was done": 14,
     "what a policy asks for no more stays with the NAPI": 674,
     "a queue that defers its interrupts is said to follow": 14,

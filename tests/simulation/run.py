@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import mkdtemp
+from zlib import crc32
 
 from atfnd.engine.placement.place import spares
 from atfnd.engine.placement.steering_method import no_filter
@@ -38,6 +39,7 @@ from atfnd.model import (
 from atfnd.model import Mode as MoveMode
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
 from atfnd.move.command import Ended
+from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
@@ -75,6 +77,8 @@ QUIET_NS = 500_000_000
 CHECK_NS = 20_000_000
 PPS = 0, 200, 3_000, 20_000, 60_000, 0  # of a stream that is forwarded
 PORTS = 443, 8080
+NEWS_NS = 50_000_000  # so late may news of a link be
+LENT_MOST_NS = Times().hold_max_ns // 4  # of a timeout that a move may take away
 GAP_NS = 20_000_000  # a flow that is idle for so long can be moved in its gaps
 REFUSED_MOST = 5  # of what is tried again now and then
 PUT_OFF_MOST = 3  # for each flow: a few times by the daemon, and now and then by the observer
@@ -133,10 +137,18 @@ class Run:
         )  # fmt: skip
 
     def _plugged(self, nic: WorldNic) -> None:
-        nic.changed_link = self.kernel.link_changed
+        nic.changed_link = self._link_changed if self.plan.receives else self.kernel.link_changed
         if self.plan.forwards:
             forwards = self.kernel.forwards
             nic.ways, nic.went, nic.others = forwards.ways, forwards.written, forwards.others
+
+    def _link_changed(self, nic: WorldNic) -> None:
+        """Its news comes while the daemon does something else: at every other time, that late."""
+        late_ns = crc32(f"{self.plan.seed} {self.world.now_ns}".encode()) % (2 * NEWS_NS)
+        if late_ns < NEWS_NS:
+            self.world.after(late_ns, self.kernel.link_changed, nic)
+        else:
+            self.kernel.link_changed(nic)
 
     def _policy(self, number: int) -> str:
         """Of this number, for what the plan is about."""
@@ -326,13 +338,17 @@ class Run:
 
     def _stop(self, *_: int) -> None:
         self._said_so()
-        asked, refused = self.service.restores_at_stop(), self.kernel.cgroups.refused
+        asked, refused = self.service.restores_at_stop(), self._refused_undo()
         stops = self.world.seen["stop"]
         self.service.stop()
-        whole = self.world.seen["stop"] > stops and self.kernel.cgroups.refused == refused
+        whole = self.world.seen["stop"] > stops and self._refused_undo() == refused
         for each in (self.kernel.cgroups, self.kernel.host) if asked and whole else ():
             if (how := each.not_as_found()) is not None:
                 self.world.broken("restore", how)
+
+    def _refused_undo(self) -> tuple[int, int]:
+        """What the kernel has refused of cgroups, and may yet refuse of settings of the machine."""
+        return self.kernel.cgroups.refused, len(self.kernel.host.refusals)
 
     def _said_so(self) -> None:
         """An operator did: atfnd may take over again what it had left to others."""
@@ -724,7 +740,9 @@ class Run:
         self._ifindex += 1
         new = self.nics[at] = self._nic(nic.kernel_name, self._ifindex, nic.driver.name)
         self._plugged(new)
-        new.address = nic.address
+        new.address, new.set_by_others = nic.address, nic.set_by_others
+        for name, value in nic.untouched.items():
+            new.lost[name] |= {value, *nic.lost[name]}
         for socket in self.sockets:
             if socket.nic is nic:
                 socket.nic = new
@@ -902,7 +920,7 @@ class Run:
                 if value == nic.balanced.get(name):
                     self.world.seen["excused: as irqbalance set it last"] += 1
                     continue
-                if value == nic.lost.get(name):
+                if value in nic.lost[name]:
                     self.world.seen["excused: as found, before the link went"] += 1
                     continue
                 if name.startswith("queue-cpu") and (nic.offline or value == nic.found[name]):
@@ -1094,12 +1112,14 @@ class Run:
 
     def _timer_of_others_ns(self, socket: Socket) -> int:
         """For so long may GRO keep packets of its queue, or of RSS's, because another program says
-        so: such a queue cannot be seen to drain."""
+        so, and will not be asked or says too long: such a queue cannot be seen to drain."""
         nic = socket.nic
         through = {socket.flow.ring, nic.rings[nic.rss_queue_of(socket.flow)]}
         manual = self.daemon.undo_journal.manual(nic.name)
         names = [f"{TIMEOUT}:{ring.index}" for ring in through if ring is not None]
-        return max((int(nic.values[name]) for name in names if name in manual), default=0)
+        timers = {name: int(nic.values[name]) for name in names}
+        left = (ns for name, ns in timers.items() if name in manual or ns > LENT_MOST_NS)
+        return max(left, default=0)
 
     def _lends(self, nic: WorldNic) -> bool:
         """Its queues may borrow threads, unless another program has changed who polls."""
@@ -1287,6 +1307,11 @@ class Run:
         for name, was in self.service.undo_journal.held(nic.name).items():
             if name in nic.values and not was.ours(nic.values[name]):
                 self.world.broken("agree", f"{name} of {nic.name} is {nic.values[name]}: {was}")
+        others = {*nic.set_by_others}
+        if self.world.seen["disk full"]:  # that an undo was done could not be noted
+            others |= {name for name, value in nic.values.items() if value == nic.untouched[name]}
+        if false := self.service.undo_journal.manual(nic.name) - others:
+            self.world.broken("agree", f"no other program set {sorted(false)} of {nic.name}")
         if view.method is SteeringMethod.NONE:
             return
         ours = {irq for irq, name in nic.interrupts().items() if name not in view.manual}
