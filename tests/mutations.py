@@ -1196,6 +1196,11 @@ MUTATIONS = [
     *_of(
         "engine/ownership/owner.py", "owner",
         ("long_ago_ns if queue in self.fled else self.now_ns for queue", "self.now_ns for queue"),
+        ("            if id not in self.known or self.now_ns >= until_ns + wait_ns:", "            if self.now_ns >= until_ns + wait_ns:"),
+        ("            if id not in self.known or self.now_ns >= until_ns + wait_ns:", "            if id not in self.known:"),
+        ("self.now_ns + (wait_ns if again else 0)", "self.now_ns + wait_ns"),
+        ("self.now_ns + (wait_ns if again else 0)", "self.now_ns"),
+        ("        if self.now_ns < self.lent.shared.get(owner.id, 0):\n            return False\n", ""),
     ),
     *_of(
         "engine/engine.py", "unowned",

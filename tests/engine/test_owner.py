@@ -229,3 +229,32 @@ def test_a_queue_that_others_use_is_not_owned_by_a_thread_that_may_leave() -> No
     assert look(owned(), avoids)[0] == {0: 7}
     assert look(owned((1, 7)), avoids)[0] == {0: 7}
     assert look(owned(), avoids._replace(avoids=frozenset({0, 1})))[0] == {}
+
+
+def test_others_that_come_to_each_queue_that_follows_a_thread_do_not_drive_it_on_for_ever() -> None:
+    """Three threads on CPU 2, where one owns queue 2. The flows of another one are led to whichever
+    other queue is delivered there: that of the third, which then owns it no more."""
+    terms, lent, ownership = TERMS_IN_USE, Lent(homes={0: 0, 1: 1, 2: 2}), owned((2, 6))
+    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
+    moves_ns = list[int]()
+    for now_ns in range(0, 120_000_000_000, 200_000_000):
+        guests = next((queue for queue in (0, 1) if queues[queue] == 2), 2)
+        third = owner(7, 2, 90, now_ns)._replace(avoids=frozenset({guests}))
+        owners = owner(6, 2, 100, now_ns), third
+        ownership, follows = assign(ownership, owners, queues, ONLINE, terms, now_ns, lent)
+        for each in follows:
+            queues[each.queue] = each.cpu
+            moves_ns.append(now_ns)
+    assert len([at_ns for at_ns in moves_ns if at_ns > 60_000_000_000]) <= 4
+    assert lent.shared.keys() == {("thread", 7)}
+    assign(ownership, [owner(6, 2)], queues, ONLINE, terms, 120_000_000_000, lent)
+    assert lent.shared == {}
+
+
+def test_a_queue_that_was_lost_to_others_long_ago_counts_no_more() -> None:
+    before, shared = owned((1, 7)), {("thread", 7): NOW_NS - TERMS.put_off_ns}
+    avoids = owner(7, 1)._replace(avoids=frozenset({1}))
+    assert look(before, avoids, lent=Lent(shared={**shared}))[0] == {0: 7}
+    shared = {("thread", 7): NOW_NS - TERMS.put_off_ns + 1}
+    assert look(before, avoids, lent=Lent(shared={**shared}))[0] == {}
+    assert look(before, owner(7, 1), lent=Lent(shared={**shared}))[0] == {1: 7}
