@@ -2629,8 +2629,8 @@ MUTATIONS = [
     *_of(
         "program/setting.py", "setting_refusals",
         (" and not action.loan:\n        undo_journal.forget", ":\n        undo_journal.forget"),
-        ("    if written and outcome.original == action.value", "    if written"),
-        ("    if written and outcome.original == action.value", "    if False"),
+        ("    if changed and outcome.original == action.value", "    if changed"),
+        ("    if changed and outcome.original == action.value", "    if False"),
         ("        if now != value:\n            _as_before", "        if True:\n            _as_before"),
         ("            raise refusal from None  #", "            now = None  #"),
         ("            if nic.setting(setting) != held.original:\n                raise", "            raise"),

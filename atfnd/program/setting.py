@@ -61,8 +61,8 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
         left = f"{action.setting} {unchanged(refusal)}"
         code = refusal.errno or errno.EIO
         return Outcome(action, time.monotonic_ns(), code, None, left)
-    written = not outcome.errno and outcome.before != action.value
-    if written and outcome.original == action.value and not action.loan:
+    changed = not outcome.errno and outcome.before != action.value
+    if changed and outcome.original == action.value and not action.loan:
         undo_journal.forget(nic.name, action.setting or "")
     return outcome
 
