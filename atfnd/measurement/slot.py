@@ -13,6 +13,8 @@ from atfnd.model import Figure, ReadBytes, SlotReading, SocketRtt
 
 __all__ = ["Figures", "figures", "traffic_cpu_per_byte"]
 
+_CONNECTED = SocketRtt(1, 0)  # nothing but its SYN is acknowledged
+
 Figures = Mapping[Figure, float | None]
 
 
@@ -86,12 +88,13 @@ def _locality(before: ReadBytes | None, now: ReadBytes | None) -> float | None:
 def _rtt_us(
     before: Mapping[int, SocketRtt] | None, now: Mapping[int, SocketRtt] | None
 ) -> float | None:
-    """The median over the sockets that carried data meanwhile: the others have an old value."""
+    """The median over the sockets of which the peer acknowledged data meanwhile. That of the others
+    is old: a socket that only receives has that of its handshake."""
     if before is None or now is None:
         return None
-    used = [
+    sampled = [
         each.rtt_us
         for cookie, each in now.items()
-        if each.rtt_us and (cookie not in before or each.bytes != before[cookie].bytes)
+        if each.rtt_us and each.acked > before.get(cookie, _CONNECTED).acked
     ]
-    return float(median(used)) if used else None
+    return float(median(sampled)) if sampled else None

@@ -46,8 +46,8 @@ class Effect(Enum):
 class SocketRtt(NamedTuple):
     """A TCP socket as the kernel describes it."""
 
-    bytes: int  # that its application has read and written
-    rtt_us: int  # smoothed
+    acked: int  # bytes that the peer has; a SYN counts one
+    rtt_us: int  # smoothed; only what is acknowledged gives a sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from atfnd.measurement.compare import compare
 from atfnd.measurement.slot import figures, traffic_cpu_per_byte
-from atfnd.model import Figure, ReadBytes, SlotReading, SocketRtt
+from atfnd.model import Effect, Figure, ReadBytes, SlotReading, SocketRtt
 
 BEFORE = SlotReading(
     at_ns=10**9,
@@ -115,6 +116,19 @@ def test_a_thread_or_cpu_that_is_only_in_one_reading_does_not_count() -> None:
 def test_a_socket_without_traffic_has_no_say() -> None:
     said = figures(BEFORE, replace(NOW, sockets=BEFORE.sockets))
     assert said[Figure.RTT] is None
+
+
+def test_a_machine_that_only_receives_has_no_round_trip_time_and_no_verdict_by_it() -> None:
+    """The kernel still says the time of the handshake; a connection of this slot has one, too."""
+    sockets = {**(BEFORE.sockets or {}), 3: SocketRtt(0, 700), 4: SocketRtt(1, 800)}
+    slot = figures(BEFORE, replace(NOW, sockets=sockets))
+    assert slot[Figure.RTT] is None
+    pairs = [({**slot, Figure.CPU_PER_BYTE: 4 + n / 100}, slot) for n in range(9)]
+    found = compare("eth0", pairs)
+    assert found.verdict is Effect.BETTER
+    assert found.sentence.endswith("round trip time is not known")
+    (shown,) = (each for each in found.figures if each.figure is Figure.RTT)
+    assert (shown.pairs, shown.armed, shown.verdict) == (0, None, Effect.UNKNOWN)
 
 
 def test_what_traffic_costs_is_not_what_else_runs() -> None:

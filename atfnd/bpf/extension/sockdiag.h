@@ -19,6 +19,7 @@
 #define SOCKDIAG_FIELDS(X)                                                                        \
 	X("Q", __u64, cookie, )                                                                   \
 	X("Q", __u64, app_bytes, ) /* read and written by the application; or NOT_SAID */             \
+	X("Q", __u64, acked, ) /* bytes that the peer has; a SYN counts one; 0: not said */        \
 	X("Q", __u64, cgroup, ) /* cgroup v2 id, 0: not said */                                   \
 	X("Q", __u64, first_ns, ) /* when a watcher first saw it (CLOCK_MONOTONIC), 0 in a dump */ \
 	X("16s", __u8, local, [16]) /* IPv4 in the first four bytes, also when it was v4-mapped */ \

@@ -156,6 +156,7 @@ static int parse(struct nlmsghdr *message, int protocol, struct records *records
 	if (info && protocol == IPPROTO_TCP && nla_len(info) >= (int)sizeof(tcp)) {
 		memcpy(&tcp, nla_data(info), sizeof(tcp));
 		record.app_bytes = application_bytes(msg, &tcp);
+		record.acked = tcp.bytes_acked;
 		record.rtt_us = tcp.rtt_us;
 	}
 	record.cookie = (__u64)msg->id.idiag_cookie[1] << 32 | msg->id.idiag_cookie[0];

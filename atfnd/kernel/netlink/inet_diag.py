@@ -39,6 +39,7 @@ class SocketRecord(NamedTuple):
 
     cookie: int
     app_bytes: int  # read and written by the application, NOT_SAID without counters
+    acked: int  # of TCP: bytes that the peer has; a SYN counts one
     cgroup: int  # 0: not said
     first_ns: int  # when `changes` first saw it
     local: bytes  # 16 bytes, the first 4 for IPv4
@@ -89,6 +90,7 @@ def flows(raw: bytes) -> Iterator[tuple[int, FlowKey, int]]:
     for (
         cookie,
         count,
+        _,
         _,
         _,
         local,

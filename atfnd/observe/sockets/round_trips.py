@@ -33,7 +33,7 @@ class RoundTrips:
             for record in records(dump.dump()):
                 if record.protocol == Protocol.TCP and record.app_bytes != NOT_SAID:
                     local = record.local[: 4 if record.family == 4 else 16]
-                    rtt = SocketRtt(record.app_bytes, record.rtt_us)
+                    rtt = SocketRtt(record.acked, record.rtt_us)
                     found.append(TcpSocket(record.cookie, local, rtt))
         return found
 
