@@ -10,7 +10,7 @@ from rich.table import Table
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import ORDERS, Grid
-from atfnd.ctl.output import say, text
+from atfnd.ctl.output import say, show, text
 
 __all__ = [
     "METHODS",
@@ -34,7 +34,9 @@ __all__ = [
 
 
 def say_explanation(answer: Row) -> None:
-    """The chain, link by link; what it comes to; what to do about it."""
+    """The chain, link by link, or the flows that it may be; what it comes to; what to do."""
+    if answer.get("flows"):
+        show(flow_table(answer["flows"]))
     for link in answer["chain"]:
         say(f"  {text(link)}")
     say(f"=> {text(answer['verdict'])}")

@@ -125,15 +125,15 @@ def explain(
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
-    """Why the packets of a flow arrive where they do; exit 1 if the flow has no entry. With --pair,
-    why forwarded packets are handled where they are."""
+    """Why the packets of a flow arrive where they do, or a table if several flows match; exit 1 if
+    there is none. With --pair, why forwarded packets are handled where they are."""
     client = Client(socket)
     if pair:
         answer = client.look("/v1/pairs/explain", **pair_named(flow))
     else:
         answer = client.get("/v1/explain", flow=" ".join(flow))
     output.say_json(answer) if as_json else tables.say_explanation(answer)
-    if answer["pair" if pair else "flow"] is None:
+    if answer["pair" if pair else "flow"] is None and not answer.get("flows"):
         raise typer.Exit(1)
 
 

@@ -161,6 +161,13 @@ def test_explain(daemon: Serving) -> None:
     assert out[-1].startswith("=> Only observed")
     daemon.do(lambda: daemon.source.table.put(flow(7)._replace(rx_cpu=1, rx_queue=1)))
     assert lines(daemon, "explain", ":7")[-1].startswith("do: ")
+    out = lines(daemon, "explain", ":5201")
+    assert [line.split()[2] for line in out[1:4]] == [
+        "10.9.0.1:40000",
+        "10.9.0.1:40001",
+        "10.9.0.1:40002",
+    ]
+    assert out[-2] == "=> 4 flows have :5201."
 
 
 def test_events(daemon: Serving) -> None:

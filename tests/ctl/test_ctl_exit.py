@@ -98,7 +98,6 @@ def test_1_the_daemon_refused(daemon: Serving) -> None:
         ["explain", "--pair", "eth0"],
         ["explain", "--pair", "eth0", "eth1", "eth2"],
         ["explain", ""],
-        ["explain", "5201"],
         ["explain", "tcp", "10.0.0.2:5201"],
         ["filters", "--nic", "nope"],
         ["events", "--after", "-1"],

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from atfnd.model import Conflict, Device, Protocol, SteeringMethod
-from tests.asking import get, refusal
+from tests.asking import get
 from tests.published import Serving, flow, serving, three_flows
 
 LAB = {"nic": "lab:lab", "paused": False}
@@ -236,11 +236,15 @@ def test_explain_a_flow_that_is_not_there(daemon: Serving) -> None:
     assert "cookie:77" in nothing["verdict"]
 
 
-def test_explain_an_ambiguous_port_lists_the_candidates(daemon: Serving) -> None:
-    status, answer = refusal(daemon, "/v1/explain?flow=5201")
-    assert status == 400
-    assert answer["hint"] is not None
-    assert "cookie:1040001 (tcp 10.0.0.2:5201 <- 10.9.0.1:40001)" in answer["hint"]
+def test_explain_what_several_flows_have_lists_them(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/explain?flow=5201")
+    assert (answer["flow"], answer["verdict"]) == (None, "3 flows have 5201.")
+    assert [row["cookie"] for row in answer["flows"]] == [1_040_000, 1_040_001, 1_040_002]
+    assert answer["advice"] == "name one: atfnctl explain tcp 10.0.0.2:5201 10.9.0.1:40000"
+    daemon.do(lambda: daemon.source.fill(range(500)))
+    answer = get(daemon, "/v1/explain?flow=5201")
+    assert len(answer["flows"]) == 100
+    assert answer["verdict"].startswith("The first 100 ")
 
 
 def test_arm_and_disarm(daemon: Serving) -> None:

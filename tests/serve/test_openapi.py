@@ -70,6 +70,7 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/flows/stream", ""),
         ("/v1/explain", f"flow={EXPLAINED}"),
         ("/v1/explain", f"flow={ABSENT}"),
+        ("/v1/explain", "flow=5201"),
         ("/v1/queues", ""),
         ("/v1/nics", ""),
         ("/v1/filters", "nic=lab:lab&limit=2"),

@@ -59,6 +59,20 @@ def test_any_other_text_is_a_clear_error_or_a_flow(text: str) -> None:
         assert found.keys or found.cookie or found.port
 
 
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("[::ffff:10.0.0.2]:5201 [::ffff:10.9.0.1]:40000", "10.0.0.2:5201 10.9.0.1:40000"),
+        ("10.0.0.2:5201 [::ffff:10.9.0.1]:40000", "10.0.0.2:5201 10.9.0.1:40000"),
+        ("tcp [::ffff:a00:2]:5201-10.9.0.1:40000", "tcp 10.0.0.2:5201 10.9.0.1:40000"),
+        ("udp 10.0.0.2%eth0:53 0.0.0.0:*", "udp 10.0.0.2:53 *:*"),
+        ("udp [fe80::1]%eth0:546 [::]:*", "udp [fe80::1]:546 *:*"),
+    ],
+)
+def test_a_flow_as_ss_prints_it(text: str, plain: str) -> None:
+    assert Selector.parse(text).keys == Selector.parse(plain).keys
+
+
 def test_a_number_is_a_cookie_or_a_port() -> None:
     cookie, port = flow(40_000), flow(7)
     assert Selector.parse("40000").matches(cookie)

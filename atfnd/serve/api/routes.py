@@ -28,13 +28,14 @@ from atfnd.serve.explain.explain import (
     Explanation,
     explain,
     explain_absent,
+    explain_several,
     explanation_view,
 )
 
 __all__ = ["FILE", "Api"]
 
 FILE = Path(__file__).with_name("openapi.yaml")  # the description of the API for programs
-CANDIDATES = 6  # that are listed when a selector names more than one flow
+LISTED = 100  # at most, when a selector names more than one flow
 ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
     "arm": lambda source, nic: source.arm(nic),
     "disarm": lambda source, nic: source.disarm(nic),
@@ -85,10 +86,12 @@ class Api:
     async def explain(self, request: web.Request) -> web.StreamResponse:
         selector = Selector.parse(query_of(request, "flow").get("flow", ""))
         found = await self._select(request, selector)
-        if len(found) > 1:
-            which = "; ".join(f"cookie:{flow.cookie} ({flow.key})" for flow in found)
-            raise OperatorError(f"`{selector.text}` names more than one flow", f"name one: {which}")
         source = self._source
+        now_ns, audited_ns = time.monotonic_ns(), source.audited_ns
+        views_of = [views.flow_view(flow, now_ns, audited_ns) for flow in found]
+        if len(found) > 1:
+            explanation = explain_several(selector.text, found[0].key, len(found), LISTED)
+            return one_object({"flow": None, "flows": views_of} | explanation_view(explanation))
         nics = source.nics()
         if found:
             flow = found[0]
@@ -96,20 +99,18 @@ class Api:
             rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
             remarks = (*source.remarks(flow), *source.port_remarks(flow.key))
             explanation = explain(flow, nic, source.topology(), rss_queue, remarks)
-            view = views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
         elif selector.keys:
             key = selector.keys[0]
             there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]
             explanation = explain_absent(key, there, source.left_by(key), source.port_remarks(key))
-            view = None
         else:
             explanation = Explanation(
                 (),
                 f"No flow in the Flow-to-Core table has {selector.text}.",
                 "atfnctl flows lists them; name both ends to see where RSS sends a flow",
             )
-            view = None
-        return one_object({"flow": view} | explanation_view(explanation))
+        view = views_of[0] if views_of else None
+        return one_object({"flow": view, "flows": []} | explanation_view(explanation))
 
     async def _select(self, request: web.Request, selector: Selector) -> list[Flow]:
         found: list[Flow] = []
@@ -119,9 +120,9 @@ class Api:
         async with aclosing(slices(request, matching)) as parts:
             async for part in parts:
                 found += part
-                if len(found) >= CANDIDATES:
+                if len(found) > LISTED:
                     break
-        return found[:CANDIDATES]
+        return found[:LISTED]
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
         nics = seen_all(self._source, query_of(request, "nic"))

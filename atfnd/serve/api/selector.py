@@ -2,6 +2,7 @@
 """The FLOW argument of `explain`: text to what it selects in the Flow-to-Core table. Pure.
 
 tcp 10.0.0.2:5201 10.9.0.1:40000     local, then remote; `<-` may stand between them
+[::ffff:10.0.0.2]:5201 10.9.0.1:4000 as `ss` prints them: IPv4 within IPv6, `%eth0` behind either
 10.0.0.2:5201-10.9.0.1:40000         any transport; IPv6 in brackets, `*` for what is open
 cookie:8201                          socket cookie (`ss -e`, `sk:` in hexadecimal)
 :5201                                local or remote port
@@ -97,11 +98,13 @@ def _end(text: str, word: str) -> tuple[bytes | None, int, int]:
     number = 0 if port == "*" else _number(text, port, 1, 65535)
     if host == "*":
         return None, number, 0
+    host = host.partition("%")[0]  # of a socket that is bound to a device
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise OperatorError(f"`{text}`: `{word}` is ambiguous", f"write [{host}]:{port}")
     try:
         if "/" not in host:
-            return ipaddress.ip_address(host.strip("[]")).packed, number, 0
+            address = ipaddress.ip_address(host.strip("[]"))
+            return (getattr(address, "ipv4_mapped", None) or address).packed, number, 0
         network = ipaddress.ip_network(host.strip("[]"))
         return network.network_address.packed, number, network.prefixlen
     except ValueError:

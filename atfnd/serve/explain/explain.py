@@ -27,7 +27,8 @@ from atfnd.serve.explain.chain import nic_links, policy_link, queue_of, seen_lin
 from atfnd.serve.explain.classify import catching_filter
 from atfnd.serve.explain.steering_method import by_entry, by_port, by_rfs, in_the_shade, method_link
 
-__all__ = ["Explanation", "explain", "explain_absent", "explanation_view", "pin"]
+__all__ = ["Explanation", "explain", "explain_absent", "explain_several"]
+__all__ += ["explanation_view", "pin"]
 
 
 OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
@@ -109,6 +110,13 @@ def explain_absent(
     if unarmed:
         advice += f"; to have flows steered: atfnctl arm {unarmed[0]}"
     return Explanation(tuple(chain), verdict, advice)
+
+
+def explain_several(text: str, first: FlowKey, count: int, most: int) -> Explanation:
+    """More than one flow has what was asked for; `first` is one of them."""
+    which = f"the first {most} of those that have" if count == most else f"{count} flows have"
+    named = str(first).replace(" <-", "")
+    return Explanation((), f"{which.capitalize()} {text}.", f"name one: atfnctl explain {named}")
 
 
 def _verdict(flow: Flow, nic: NicView, held: Filter | None) -> tuple[str, str | None]:
