@@ -45,13 +45,10 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
     on = f" on CPUs {served}" if served else ""
     count = "1 queue is" if len(nic.queues) == 1 else f"{len(nic.queues)} queues are"
     yield Finding(nic.name, Level.OK, f"{count} delivered{on}")
-    if loose and nic.up:
-        yield Finding(
-            nic.name,
-            Level.WARNING,
-            f"{_names(loose)} not confined to one CPU: no flow can be steered there",
-            _place_by(nic, loose),
-        )
+    for where in sorted({queue.loose for queue in loose} if nic.up else ()):
+        those = [queue for queue in loose if queue.loose == where]
+        what = f"{_names(those)} {where}: no flow can be steered there"
+        yield Finding(nic.name, Level.WARNING, what, _place_by(nic, those))
     several = [q for q in confined if _allowed(nic, q) not in (None, str(q.cpu))]
     if several:
         what = f"{_names(several)} allowed on several CPUs: the kernel chose, and may choose again"
@@ -221,13 +218,16 @@ def _allowed(nic: NicView, queue: Queue) -> str | None:
 def _place_by(nic: NicView, queues: list[Queue]) -> str:
     """How to confine a queue, with the first as an example."""
     queue = queues[0]
+    if queue.irq is None and queue.pid is None:
+        return (
+            "neither the kernel nor the names of the interrupts say which: if the driver counts "
+            "packets by queue, atfnd run finds out while they come to some queues and not to others"
+        )
     if not nic.caps.queue_cpu:
         return "its interrupts cannot be moved: give it another number of queues (ethtool -L)"
     if queue.threaded and queue.pid is not None:
         return f"taskset -pc CPU {queue.pid} (queue {queue.index})"
-    if queue.irq is not None:
-        return f"echo CPU > /proc/irq/{queue.irq}/smp_affinity_list (queue {queue.index})"
-    return "bring the interface up first"
+    return f"echo CPU > /proc/irq/{queue.irq}/smp_affinity_list (queue {queue.index})"
 
 
 def _more_queues(nic: NicView) -> str | None:

@@ -148,6 +148,12 @@ class Interface:
         _, name, _, _, bus, _ = _drvinfo.unpack(command)  # empty ones, if it was refused
         return DriverInfo(_text(name), _text(bus))
 
+    def device(self) -> str | None:
+        """How the device behind it is called on its bus; None: there is none."""
+        with refusable(errno.ENOENT):
+            return os.path.basename(os.readlink(self._below("device"), dir_fd=self._sysfs))
+        return None
+
     def open(self, path: str) -> int:
         """A descriptor of a file below the interface's directory in sysfs: each pread from 0 reads
         it anew."""

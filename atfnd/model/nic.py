@@ -124,10 +124,16 @@ class Queue:
     index: int
     napi_id: int | None
     irq: int | None
-    cpu: int | None  # None: not confined to one CPU
+    cpu: int | None  # None: not confined to one CPU, or its interrupt is not known
     threaded: bool | None
     pid: int | None  # the NAPI thread
     borrowed: bool = False  # that thread is ours, for moves; `cpu` is that of the interrupt
+
+    @property
+    def loose(self) -> str:
+        """Where a queue without a `cpu` is, in words."""
+        known = self.irq is not None or self.pid is not None
+        return "not confined to one CPU" if known else "served by an interrupt that is not known"
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,6 +318,13 @@ def test_queues_and_cpus() -> None:
     pin = "echo CPU > /proc/irq/40/smp_affinity_list (queue 2)"
     loose = about("queue 2 is not confined to one CPU", on(0, 1, None))
     assert (loose.level, loose.advice) == (Level.WARNING, pin)
+    unknown = on(0, 1, None)
+    last = replace(unknown.queues[2], irq=None)
+    unknown = replace(unknown, queues=(*unknown.queues[:2], last))
+    unsaid = about("queue 2 is served by an interrupt that is not known: no flow", unknown)
+    assert "by queue, atfnd run finds out" in (unsaid.advice or "")
+    unmovable = replace(unknown, caps=replace(unknown.caps, queue_cpu=False))
+    assert about("an interrupt that is not known", unmovable).advice == unsaid.advice
     crowd = about("queues 0,2 are sharing CPUs, while CPUs 0,2,4-7 have no queue", on(3, 1, 3))
     assert crowd.level is Level.WARNING
     assert "CPUs 2-7 have no queue" in about("have no queue", on(0, 1)).what

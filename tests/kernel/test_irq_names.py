@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from atfnd.kernel.interrupts.irq_names import queue_irqs
+from atfnd.kernel.interrupts.irq_names import Named, queue_irqs
+from atfnd.kernel.interrupts.irq_proof import IrqProof
 from atfnd.kernel.interrupts.napi import Napi
-from atfnd.nic.ethtool.queues import napi_by_order
+from atfnd.nic.ethtool.queues import napi_of
 
 __all__: list[str] = []
 
@@ -93,54 +94,131 @@ OCTEON = """
  121:       0   49000  ITS-MSI 2 Edge      eth9-rxtx-1
 """
 
+GVE = "gve-ntfy-blk{}@pci:0000:00:08.0"
+OLD_GVE = "eth%d-ntfy-block.{}"  # so in /proc/interrupts: it had no name yet
+
+# name, driver, number of queues, names of the interrupts by number, those of receive queues in
+# order; [] where the names do not tell.
 SAMPLES = [
-    ("enp59s0f0", IXGBE, {0: 129, 1: 130}, {}),
-    ("eth2", I40E, {0: 221, 1: 222}, {}),
-    ("ens785f0", ICE, {0: 191, 1: 192}, {}),
-    ("enp129s0f0np0", MLX5, {0: 99, 1: 100, 2: 101}, {}),
-    ("ib0", MLX4, {1: 61, 2: 62}, {}),
-    ("eth0", ENA, {0: 28, 1: 29}, {}),
-    ("ens1f0np0", BNXT, {0: 150, 1: 151}, {}),
-    ("eth0", IGB, {0: 33, 1: 34}, {0: 35, 1: 36}),
-    ("ens4", VIRTIO, {0: 51, 1: 53}, {0: 52, 1: 54}),
-    ("eth5", CXGB4, {0: 112, 1: 113}, {}),
-    ("eth6", SFC, {0: 70, 1: 71}, {}),
-    ("eth7", TG3, {1: 81, 2: 82}, {0: 80}),
-    ("eth8", QEDE, {0: 90, 1: 91}, {}),
-    ("eth10", HNS3, {0: 391, 1: 392}, {}),
-    ("eth9", OCTEON, {0: 120, 1: 121}, {}),
-]
+    ("enp59s0f0", "ixgbe", 2, IXGBE, [129, 130]),
+    ("eth2", "i40e", 2, I40E, [221, 222]),
+    ("ens785f0", "ice", 2, ICE, [191, 192]),
+    ("enp129s0f0np0", "mlx5_core", 3, MLX5, [99, 100, 101]),
+    ("enp129s0f0np0", "mlx5_core", 2, MLX5, [99, 100]),  # more interrupts than queues
+    ("enp129s0f0np0", "mlx5_core", 4, MLX5, []),  # fewer: some serve two
+    ("ib0", "mlx4_en", 2, MLX4, [61, 62]),
+    ("eth0", "ena", 2, ENA, [28, 29]),
+    ("ens1f0np0", "bnxt_en", 2, BNXT, [150, 151]),
+    ("eth0", "igb", 2, IGB, [33, 34]),
+    ("ens4", "virtio_net", 2, VIRTIO, [51, 53]),
+    ("eth5", "cxgb4", 2, CXGB4, [112, 113]),
+    ("eth6", "sfc", 2, SFC, [70, 71]),
+    ("eth7", "tg3", 2, TG3, [81, 82]),
+    ("eth8", "qede", 2, QEDE, [90, 91]),
+    ("eth10", "hns3", 2, HNS3, [391, 392]),
+    ("eth9", "rvu-nicpf", 2, OCTEON, [120, 121]),
+    # Renamed while up: the link's interrupt shows the new name, the queues' keep the old one.
+    ("wan0", "ixgbe", 2, ["wan0", "eth0-TxRx-0", "eth0-TxRx-1"], [1, 2]),
+    ("wan0", "igb", 2, ["wan0", "eth0-rx-0", "eth0-rx-1", "eth0-tx-0", "eth0-tx-1"], [1, 2]),
+    ("wan0", "i40e", 2, I40E, [221, 222]),  # not its flow director
+    ("wan0", "i40e", 1, ["i40e-eth2-TxRx-0", "i40e-0000:3c:00.0:fdir-TxRx-0"], [0]),
+    ("wan0", "ice", 1, ["ice-0000:31:00.0:ctrl-TxRx-0", "ice-ens1-TxRx-0"], [1]),
+    ("wan0", "ixgbe", 2, ["eth0-TxRx-0", "eth0-TxRx-1", "eth0-fdir-TxRx-0"], [0, 1]),
+    ("wan0", "ixgbe", 1, ["eth0-TxRx-0", "eth0-fdir-TxRx-0"], []),  # either may be an interface
+    # The name is that of another interface, or of none.
+    ("eth0", "mana", 2, [f"mana_{each}@pci:7870:00:00.0" for each in ("hwc", "q0", "q1", "q2")],
+     [1, 2]),
+    ("ib0", "mlx4_en", 8, [f"mlx4-{number}@0000:04:00.0" for number in range(1, 17)], []),
+    ("eth0", "gve", 2, [*map(GVE.format, range(4)), "gve-mgmnt@pci:0000:00:08.0"], [2, 3]),
+    ("eth0", "gve", 1, [*map(OLD_GVE.format, range(4)), "eth%d-mgmnt"], [2]),
+    ("eth0", "gve", 2, [*map(GVE.format, range(3))], []),
+    ("enp5s0f4", "cxgb4", 2, ["0000:05:00.4-FWeventq", "enp5s0f4 (queue 0)", "enp5s0f4 (queue 1)"],
+     [1, 2]),
+    ("eth1", "cxgb", 2, [f"eth1 (queue {number})" for number in (4, 5)], [0, 1]),
+    ("eth0", "be2net", 2, ["eth0-q0", "eth0-q1"], [0, 1]),
+    ("eth0", "hinic", 2, ["eth0_rxq0", "eth0_txq0", "eth0_rxq1", "eth0_txq1"], [0, 2]),
+    ("eth0", "hinic", 2, ["hinic_rxq0", "hinic_txq0", "hinic_rxq1", "hinic_txq1"], [0, 2]),
+    ("eth0", "st_gmac", 2, ["eth0:mac", "eth0:rx-0", "eth0:rx-1", "eth0:tx-0"], [1, 2]),
+    # A lone queue.
+    ("eth0", "r8169", 1, ["eth0"], [0]),
+    ("wan0", "r8169", 1, ["enp3s0"], [0]),
+    ("eth0", "e1000e", 1, ["eth0-rx-0", "eth0-tx-0", "eth0"], [0]),
+    ("eth0", "e1000", 1, ["uhci_hcd:usb1,eth0"], [0]),
+    ("eth0", "odd", 1, ["odd-a", "odd-b"], []),
+    ("eth0", "odd", 2, ["eth0"], []),
+]  # fmt: skip
 
 
-def names(sample: str) -> dict[int, str]:
+def names(sample: str | list[str]) -> dict[int, str]:
+    if isinstance(sample, list):
+        return dict(enumerate(sample))
     lines = [line.split() for line in sample.strip().splitlines()]
     return {int(words[0].rstrip(":")): words[-1] for words in lines}
 
 
-@pytest.mark.parametrize(
-    ("interface", "sample", "receive", "send"),
-    SAMPLES,
-    ids=lambda value: value if isinstance(value, str) and "\n" not in value else "",
-)
+def received(
+    said: dict[int, str], port: str, driver: str, count: int, *, own: bool = True,
+    buses: tuple[str, ...] = (), siblings: tuple[str, ...] = (),
+) -> list[int]:  # fmt: skip
+    named = Named(port, driver, frozenset(buses), frozenset(siblings))
+    found = {irq.queue: irq.irq for irq in queue_irqs(said, named, count, own=own) if irq.receives}
+    assert sorted(found) == list(range(len(found)))
+    return [found[queue] for queue in sorted(found)]
+
+
+@pytest.mark.parametrize(("port", "driver", "count", "sample", "receive"), SAMPLES)
 def test_samples(
-    interface: str, sample: str, receive: dict[int, int], send: dict[int, int]
+    port: str, driver: str, count: int, sample: str | list[str], receive: list[int]
 ) -> None:
-    found = queue_irqs(names(sample), interface, own=True)
-    assert {irq.queue: irq.irq for irq in found if irq.receives} == receive
-    assert {irq.queue: irq.irq for irq in found if not irq.receives} == send
+    assert received(names(sample), port, driver, count) == receive
 
 
-def test_a_name_that_begins_with_ours_is_anothers() -> None:
+XEN = ["vif0-q0-tx", "vif0-q0-rx", "vif0-q1-tx", "vif0-q1-rx", "vif1-q0-rx", "vif1-q1-rx"]
+
+
+def test_of_all_the_machines_names_only_those_that_name_it() -> None:
+    """Its device does not list its interrupts (no MSI)."""
     both = {1: "eth1-TxRx-0", 2: "eth10-TxRx-0", 3: "eth1-TxRx-1"}
-    assert [irq.irq for irq in queue_irqs(both, "eth1", own=False)] == [1, 3]
+    assert received(both, "eth1", "x", 2, own=False) == [1, 3]
+    assert received(names(VIRTIO), "ens4", "virtio_net", 2, own=False) == []
+    assert received(names(VIRTIO), "ens4", "virtio_net", 2, own=False, buses=("virtio1",))
+    assert received(names(XEN), "eth0", "vif", 2, own=False, buses=("vif0",)) == [1, 3]
+    assert received(names(IXGBE), "wan0", "ixgbe", 2, own=False) == []
 
 
-def test_without_its_name_only_what_is_its_devices() -> None:
-    assert queue_irqs(names(VIRTIO), "ens4", own=False) == []
+def test_a_device_of_several_interfaces() -> None:
+    """A renamed one has the names that are nobody else's; without a name it is not known whose."""
+    assert received(names(CXGB4), "wan0", "cxgb4", 2, siblings=("eth5",)) == [110, 111]
+    assert received(names(CXGB4), "wan0", "cxgb4", 2, siblings=("wan1",)) == []
+    assert received(names(MLX4), "eth0", "mlx4_en", 2, siblings=("eth1",)) == []
 
 
-def test_an_interface_renamed_after_it_came_up() -> None:
-    assert len(queue_irqs(names(IXGBE), "wan0", own=True)) == 2
+@pytest.mark.parametrize(("seen", "proven"), [
+    # Each second: what queues 0 and 1 received, how often interrupts 10, 11, 12 were delivered.
+    ([], {}),
+    ([((1, 0), (1, 0, 1)), ((0, 0), (0, 0, 1)), ((0, 1), (0, 1, 1)), ((0, 0), (0, 0, 1))] * 4,
+     {0: 10, 1: 11}),
+    ([((1, 0), (1, 0, 1)), ((0, 0), (0, 0, 1)), ((0, 1), (0, 1, 1)), ((0, 0), (0, 0, 1))] * 2,
+     {}),  # too few
+    ([((1, 1), (1, 1, 1))] * 9, {}),  # all are always busy
+    ([((1, 0), (0, 0, 1))] * 9, {}),  # polled without an interrupt, beside one that never rests
+    ([((1, 0), (1, 0, 0)), ((0, 0), (0, 0, 0)), ((0, 1), (1, 0, 0)), ((0, 0), (0, 0, 0))] * 4,
+     {0: 10, 1: 10}),  # one for both
+    ([((0, 0), (1, 0, 0)), ((1, 0), (0, 0, 0)), ((0, 0), (0, 0, 0)), ((0, 0), (0, 0, 0))] * 4,
+     {0: 10}),  # a packet is counted after its interrupt
+])  # fmt: skip
+def test_an_interrupt_is_proven_by_counts(
+    seen: list[tuple[tuple[int, ...], tuple[int, ...]]], proven: dict[int, int]
+) -> None:
+    proof, packets, deliveries = IrqProof(), {0: 0, 1: 0}, {10: 0, 11: 0, 12: 0}
+    for came, delivered in [((0, 0), (0, 0, 0)), *seen]:
+        packets = {queue: packets[queue] + more for queue, more in enumerate(came)}
+        deliveries = {10 + at: deliveries[10 + at] + more for at, more in enumerate(delivered)}
+        proof.look(packets, deliveries)
+    assert proof.proven() == proven
+
+
+ETH0 = Named("eth0", "x", frozenset(), frozenset())
 
 
 def napis(*ids: int) -> list[Napi]:
@@ -149,23 +227,30 @@ def napis(*ids: int) -> list[Napi]:
 
 def test_napis_in_the_order_of_all_interrupts() -> None:
     """igb with more vectors than queues: first the receiving ones."""
-    named = queue_irqs(names(IGB), "eth0", own=True)
-    found = napi_by_order(napis(8193, 8194, 8195, 8196), named, 2)
+    named = queue_irqs(names(IGB), ETH0, 2, own=True)
+    found = napi_of(napis(8193, 8194, 8195, 8196), named, 2)
     assert {queue: napi.id for queue, napi in found.items()} == {0: 8193, 1: 8194}
 
 
 def test_napis_in_the_order_of_receiving_interrupts() -> None:
     """virtio_net: NAPIs that only send have no id."""
-    named = queue_irqs(names(VIRTIO), "eth0", own=True)
-    found = napi_by_order(napis(8209, 8210), named, 2)
+    named = queue_irqs(names(VIRTIO), ETH0, 2, own=True)
+    found = napi_of(napis(8209, 8210), named, 2)
     assert {queue: napi.id for queue, napi in found.items()} == {0: 8209, 1: 8210}
 
 
 def test_napis_of_a_driver_without_interrupts() -> None:
-    assert {q: napi.id for q, napi in napi_by_order(napis(7, 9), [], 2).items()} == {0: 7, 1: 9}
+    assert {q: napi.id for q, napi in napi_of(napis(7, 9), [], 2).items()} == {0: 7, 1: 9}
 
 
 def test_no_deduction_when_nothing_adds_up() -> None:
-    named = queue_irqs(names(IGB), "eth0", own=True)
-    assert napi_by_order(napis(7, 8, 9), named, 2) == {}
-    assert napi_by_order([], named, 2) == {}
+    named = queue_irqs(names(IGB), ETH0, 2, own=True)
+    assert napi_of(napis(7, 8, 9), named, 2) == {}
+    assert napi_of([], named, 2) == {}
+
+
+def test_napis_by_their_interrupts() -> None:
+    """The kernel says the interrupt of each, in whatever order, and links no queue."""
+    named = queue_irqs(names(IGB), ETH0, 2, own=True)
+    said = [Napi(id_, 2, irq, None, False) for id_, irq in ((7, 34), (8, 33), (9, 32))]
+    assert {q: napi.id for q, napi in napi_of(said, named, 2).items()} == {0: 8, 1: 7}

@@ -356,9 +356,9 @@ def _placed(
         raise _No(f"{len(moved) - carried} live connections would change their queue")
     if moved and aggregate.rests(port.key, nic, memory, now_ns):
         raise _No(f"its filter would move {len(moved)} connections that wait: tried, and put off")
-    cpu = next(each.cpu for each in nic.queues if each.index == queue)
-    if cpu is None:
-        raise _No(f"queue {queue} is not confined to one CPU")
+    its = next(each for each in nic.queues if each.index == queue)
+    if (cpu := its.cpu) is None:
+        raise _No(f"queue {queue} is {its.loose}")
     if over := budget.full_share(nic, memory, port.key, whose(port), port.rule_name):
         raise _No(over)
     if full := budget.no_room(nic, memory, port.key, whose(port), port.rule_name):

@@ -21,7 +21,7 @@ from atfnd.kernel.ethtool.rxnfc import Rxnfc
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.irq import movable
 from atfnd.kernel.interrupts.packet_steering import numa_node, receive_queues
-from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.kernel.netlink.netdev import NetdevFamily, QueueCounters
 from atfnd.kernel.netlink.rtnl import link
 from atfnd.model import (
     Caps,
@@ -72,7 +72,7 @@ class EthtoolNic:
             self._ntuple = EthtoolNtuple(Rxnfc(name, netns), driver_of(self._driver.name))
             undo.callback(self._ntuple.close)
             self._driver_stats = DriverStats(self.interface)
-            self._queues = Queues(self.interface, self._netdev)
+            self._queues = Queues(self.interface, self._netdev, self._packets)
             undo.callback(self._queues.close)
             self._napis = NapiSwitches(self.interface, self._netdev, self._queues)
             self._settings = EthtoolSettings(
@@ -234,8 +234,7 @@ class EthtoolNic:
 
     def stats(self) -> NicStats:
         """By queue where the driver says, by the kernel's interface or its own."""
-        said = self._netdev and self._netdev.counters(self.ifindex)
-        counters = {c.queue: c for c in said or self._driver_stats.queues() or ()}
+        counters = self._counters()
         queues = []
         for index in range(self._count()):
             counter = counters.get(index)
@@ -243,6 +242,14 @@ class EthtoolNic:
             queues.append(QueueStats(index, packets, counter and counter.bytes, None, None))
         drops = self.interface.read(DROPS)
         return NicStats(tuple(queues), None if drops is None else int(drops))
+
+    def _counters(self) -> dict[int, QueueCounters]:
+        said = self._netdev and self._netdev.counters(self.ifindex)
+        return {each.queue: each for each in said or self._driver_stats.queues() or ()}
+
+    def _packets(self) -> dict[int, int]:
+        counters = self._counters().values()
+        return {each.queue: each.packets for each in counters if each.packets is not None}
 
     def _count(self) -> int:
         return receive_queues(self.interface)

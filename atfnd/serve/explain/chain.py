@@ -92,7 +92,7 @@ def queue_link(nic: NicView, queue: Queue) -> str:
     if queue.threaded and queue.pid is not None:
         borrowed = ", borrowed for moves" if queue.borrowed else ""
         napi += f" in kernel thread {queue.pid}{borrowed}"
-    where = "not confined to one CPU" if queue.cpu is None else f"on CPU {queue.cpu}"
+    where = queue.loose if queue.cpu is None else f"on CPU {queue.cpu}"
     allowed = nic.settings.get(f"queue-cpu:{queue.index}")
     if allowed and allowed != str(queue.cpu):
         where += f" (it may go to CPUs {allowed})"

@@ -102,7 +102,7 @@ def _ingress_links(pair: Pair, nic: NicView | None) -> list[str]:
     served = [queue for queue in nic.queues if queue.cpu == pair.cpu]
     if not served:
         loose = [queue for queue in nic.queues if queue.cpu is None]
-        why = "its queues are not confined to one CPU" if loose else "it has none on that CPU"
+        why = f"its queues are {loose[0].loose}" if loose else "it has none on that CPU"
         return [f"By which queue of {nic.name} they come in is not known: {why}."]
     named = ", ".join(str(queue.index) for queue in served)
     chosen = f"RSS of {nic.name}, or a filter, chooses queue {named}"
