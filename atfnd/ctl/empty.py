@@ -1,53 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Why a table has no row, in a sentence. A number that the daemon does not give is left out."""
+"""Why a table has no row, in a sentence, where the daemon's answer has none: it does not know which
+rows were asked for. A number that the daemon does not give is left out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.output import text
-from atfnd.ctl.tables import METHODS, locality, span
+from atfnd.ctl.tables import METHODS, span
 
-__all__ = ["explained", "no_events", "no_filters", "no_flows", "no_nics", "no_queues"]
-
-_NO_NIC = "no interface is watched: `atfnctl doctor NIC` says why"
-_NO_ROW = "small or young flows, and those that the policy leaves alone, have no row"
+__all__ = ["explained", "no_events", "no_filters"]
 
 
-def explained(grid: Grid, why: Callable[[], str]) -> Grid:
+def explained(grid: Grid, why: Callable[[], str | None]) -> Grid:
     """The daemon is asked for the reason only if there is no row."""
-    return grid if grid.rows else replace(grid, empty=why())
+    return grid if grid.rows else replace(grid, empty=text(why() or ""))
 
 
-def no_flows(status: Row, nics: Sequence[Row], only: Mapping[str, object]) -> str:
-    """`only`: what the rows were filtered by; None for a filter that was not given."""
-    wanted = _words(only)
-    if wanted:
-        return f"no flow has {wanted}; {_count(status['table_entries'], 'flow')} in the table"
-    if not nics:
-        return _NO_NIC
-    watched = f"{_count(len(nics), 'interface')} watched"
-    said = ["no misdelivered flow in the table", watched, locality(status)]
-    remote = any(nic["recent"]["remote"] for nic in status["reads"] or ())
-    return "; ".join([*said, _NO_ROW] if remote else said)
-
-
-def no_queues(nic: str | None) -> str:
-    return _NO_NIC if nic is None else f"no receive queue of {text(nic)} is known"
-
-
-def no_nics() -> str:
-    return _NO_NIC
-
-
-def no_filters(nics: Sequence[Row]) -> str:
-    """Of each interface: whether its table is empty, or whether it has none."""
-    if not nics:
-        return _NO_NIC
-    return "no filter in " + ", ".join(map(_without_filters, nics))
+def no_filters(answer: Row, names: Collection[str]) -> str:
+    """`answer`: all interfaces. Of each that is named: whether its table is empty, or whether it
+    has none."""
+    nics = [row for row in answer["nics"] if row["nic"] in names]
+    return str(answer["why_empty"] or "no filter in " + ", ".join(map(_without_filters, nics)))
 
 
 def _without_filters(nic: Row) -> str:

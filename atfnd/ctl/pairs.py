@@ -35,13 +35,13 @@ def _end(word: str) -> tuple[str, str | None]:
 def say_pairs(answer: Row) -> None:
     """One row for each ingress, TX queue and CPU, and how much of it stays on one CPU."""
     if answer["why_not"] is not None:
-        say(f"not counted: {text(answer['why_not'])}")
+        say(text(answer["why_empty"]))
         return
     columns = ("IN", ">RXQ", "OUT", ">TXQ", ">PPS", ">BYTES/S", ">CPU", ">TX-CPU", "DISTANCE")
     fields = "ingress rx_queue egress tx_queue pps bytes cpu tx_cpu distance"
     rows = [_shown(row) for row in answer["pairs"]]
     grid = plain("pairs", columns, fields, rows)
-    show(explained(grid, lambda: f"no packet was forwarded in {answer['seconds']:.1f} s"))
+    show(explained(grid, lambda: answer["why_empty"]))
     shares = Counter[str]()
     for row in answer["pairs"]:
         shares[row["distance"] or "unknown"] += row["packets_pps"]

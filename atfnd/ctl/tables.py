@@ -16,7 +16,6 @@ __all__ = [
     "METHODS",
     "filter_table",
     "flow_table",
-    "locality",
     "moves",
     "nic_table",
     "node_table",
@@ -86,12 +85,12 @@ def status_table(status: Row) -> Table:
         ("atfnd", f"{status['version']}, pid {status['pid']}, up {span(status['uptime_s'])}"),
         ("observer", f"{status['observer']}: {status['observer_why']}"),
         ("armed", ", ".join(status["armed"]) or "none: observing only"),
-        *(("guard", _guard(each)) for each in status["guard"]),
+        *(("guard", f"{each['nic']}: {each['said']}") for each in status["guard"]),
         *(("machine", _host(each)) for each in status["host"] if each["state"] != "left"),
         ("policies", ", ".join(status["policy_files"]) or "built in"),
         ("table", f"{entries} of {capacity} flows{fill}, t_delete {status['t_delete_s']:g} s"),
         ("flows", states or "none"),
-        ("locality", locality(status)),
+        ("locality", status["locality_said"]),
         ("since start", _since_start(status)),
         ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
         ("actions", f"{applied} applied, {refused} refused"),
@@ -113,31 +112,6 @@ def _host(row: Row) -> str:
     asked = "" if row["wanted"] in (None, row["now"]) else f", the policy asks for {row['wanted']}"
     said = f"{row['setting']}: {row['now'] or 'not known'}, {row['state']}{was}{asked}"
     return f"{said}: {row['why']}" if row["why"] else said
-
-
-def _guard(row: Row) -> str:
-    """`eth0: watching, CPU per byte -4.1% by 12 pairs of slots`."""
-    said = f"{row['nic']}: {row['state']}"
-    if row["state"] == "watching" and row["change"] is not None:
-        said += f", CPU per byte {row['change']:+.1%} by {row['pairs']} pairs of slots"
-    return f"{said}: {row['why']}" if row["why"] else said
-
-
-def locality(status: Row) -> str:
-    """Recent read locality, or why there is none."""
-    reads = status["reads"]
-    if reads is None:
-        return f"not measured: the {status['observer']} observer does not see where packets go"
-    if status["locality"] is not None:
-        seconds = max(nic["recent_s"] for nic in reads)
-        where = f"processed on the CPU that read them, last {seconds:.0f} s"
-        return f"{status['locality']:.2%} of bytes {where}"
-    ever = [sum(_read(status, when)) for when in ("armed", "unarmed")]
-    if not any(ever):
-        return "no data read yet"
-    if any(nic["recent"]["unseen"] for nic in reads):
-        return "not known: the kernel keeps no CPU for unconnected UDP, and nothing else was read"
-    return "no data read lately"
 
 
 def _since_start(status: Row) -> str:

@@ -17,7 +17,7 @@ from atfnd.ctl import output, tables
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
-from atfnd.ctl.empty import explained, no_events, no_filters, no_flows, no_nics, no_queues
+from atfnd.ctl.empty import explained, no_events, no_filters
 from atfnd.ctl.events import Selected, event_lines, folded
 from atfnd.ctl.gain import say_gain
 from atfnd.ctl.help import Program
@@ -89,8 +89,9 @@ def flows(
     client = Client(socket)
     only = {"state": state, "nic": nic, "pid": pid, "comm": comm}
 
-    def why() -> str:
-        return no_flows(client.get("/v1/status"), client.get("/v1/nics")["nics"], only)
+    def why() -> str | None:
+        empty: str | None = client.get("/v1/flows", limit=1, **only)["why_empty"]
+        return empty
 
     def table(rows: Iterable[Row]) -> Grid:
         return explained(tables.flow_table(rows), why)
@@ -140,18 +141,21 @@ def explain(
 @app.verb(PARTS)
 def queues(nic: OnlyNic = None, socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Receive queues: interrupt or thread, CPU, and how packets were assigned to them."""
-    rows = Client(socket).get("/v1/queues", nic=nic)["queues"]
+    answer = Client(socket).get("/v1/queues", nic=nic)
     if as_json:
-        output.say_json(rows)
+        output.say_json(answer["queues"])
     else:
-        output.show(explained(tables.queue_table(rows), lambda: no_queues(nic)))
+        output.show(explained(tables.queue_table(answer["queues"]), lambda: answer["why_empty"]))
 
 
 @app.verb(PARTS)
 def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
     """Interfaces, what they can do, and whether they are armed."""
-    rows = Client(socket).get("/v1/nics")["nics"]
-    output.say_json(rows) if as_json else output.show(explained(tables.nic_table(rows), no_nics))
+    answer = Client(socket).get("/v1/nics")
+    if as_json:
+        output.say_json(answer["nics"])
+    else:
+        output.show(explained(tables.nic_table(answer["nics"]), lambda: answer["why_empty"]))
 
 
 @app.verb(PARTS, "rules", hidden=True)  # its former name
@@ -168,7 +172,7 @@ def filters(
     rows = (row for name in names for row in client.pages("/v1/filters", "filters", nic=name))
 
     def why() -> str:
-        return no_filters([row for row in client.get("/v1/nics")["nics"] if row["nic"] in names])
+        return no_filters(client.get("/v1/nics"), names)
 
     if as_json:
         output.say_json_list(islice(rows, limit))

@@ -18,6 +18,7 @@ from atfnd.model import Flow, FlowState
 from atfnd.serve import Source
 from atfnd.serve.api import views
 from atfnd.serve.api.answers import line_stream, number, query_of, row_list
+from atfnd.serve.api.empty import no_flows
 from atfnd.serve.api.interfaces import known
 
 __all__ = ["PAGE", "Flows", "Walk"]
@@ -55,11 +56,13 @@ class FlowFilter(NamedTuple):
 
 
 class Walk:
-    """The table from a slot on; `slot` is the next one. Ends after the last slot there is then."""
+    """The table from a slot on; `slot` is the next one. Ends after the last slot there is then.
+    `shown`: how many rows were made of it."""
 
     def __init__(self, table: Sequence[Flow | None], slot: int = 0) -> None:
         self._table = table
         self.slot = slot
+        self.shown = 0
 
     def __iter__(self) -> Iterator[Flow | None]:
         while self.more():
@@ -88,16 +91,27 @@ class Flows:
         """GET /v1/flows?limit=&cursor=&state=&nic=&pid=&comm=."""
         query = query_of(request, "limit", "cursor", *ONLY)
         limit = number(query, "limit", 100, 1, PAGE)
-        walk = Walk(self._source.flows(), number(query, "cursor", 0, 0))
+        first = number(query, "cursor", 0, 0)
+        walk = Walk(self._source.flows(), first)
         rows = _rows(self._source, walk, self._only(query), limit)
-        return await row_list(
-            request, "flows", rows, lambda: {"next": walk.slot if walk.more() else None}
-        )
+
+        def rest() -> views.View:
+            empty = not (first or walk.shown or walk.more())
+            return {
+                "next": walk.slot if walk.more() else None,
+                "why_empty": self._why_empty(query) if empty else None,
+            }
+
+        return await row_list(request, "flows", rows, rest)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/flows/stream?state=&nic=&pid=&comm=: JSON lines, all matching flows."""
         only = self._only(query_of(request, *ONLY))
         return await line_stream(request, _rows(self._source, Walk(self._source.flows()), only))
+
+    def _why_empty(self, query: Mapping[str, str]) -> str:
+        only = {name: query[name] for name in ONLY if name in query}
+        return no_flows(self._source.status(), len(self._source.names()), only)
 
     def _only(self, query: Mapping[str, str]) -> FlowFilter:
         only = FlowFilter.of(query)
@@ -109,12 +123,11 @@ class Flows:
 def _rows(
     source: Source, walk: Walk, only: FlowFilter, limit: int | None = None
 ) -> Iterator[views.View | None]:
-    count = 0
     for flow in walk:
         if flow is None or not only.passes(flow):
             yield None
             continue
         yield views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
-        count += 1
-        if count == limit:
+        walk.shown += 1
+        if walk.shown == limit:
             return

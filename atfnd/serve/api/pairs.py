@@ -18,6 +18,7 @@ from atfnd.serve.api.answers import (
     row_list_in,
     streaming,
 )
+from atfnd.serve.api.empty import no_pairs
 from atfnd.serve.api.interfaces import known
 from atfnd.serve.api.views import View
 from atfnd.serve.explain.explain import explanation_view
@@ -85,6 +86,7 @@ def _view(found: Pairs) -> View:
         "seconds": round(found.seconds, 3),
         "why_not": found.why_not,
         "missed_packets": found.missed,
+        "why_empty": no_pairs(found),
     }
 
 

@@ -21,6 +21,7 @@ from atfnd.model import Flow
 from atfnd.serve import Source
 from atfnd.serve.api import moves, views
 from atfnd.serve.api.answers import error, number, one_object, query_of, row_list, slices
+from atfnd.serve.api.empty import NO_NIC, no_queues
 from atfnd.serve.api.flows import PAGE, Walk
 from atfnd.serve.api.interfaces import known, seen, seen_all
 from atfnd.serve.api.selector import Selector
@@ -125,13 +126,19 @@ class Api:
         return found[:LISTED]
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
-        nics = seen_all(self._source, query_of(request, "nic"))
+        query = query_of(request, "nic")
+        nics = seen_all(self._source, query)
         rows = (row for nic in nics for row in views.queue_views(nic))
-        return await row_list(request, "queues", rows)
+        why = None if any(nic.queues for nic in nics) else no_queues(query.get("nic"))
+        return await row_list(request, "queues", rows, lambda: {"why_empty": why})
 
     async def nics(self, request: web.Request) -> web.StreamResponse:
         query_of(request)
-        return await row_list(request, "nics", map(views.nic_view, self._source.nics()))
+        nics = self._source.nics()
+        why = None if nics else NO_NIC
+        return await row_list(
+            request, "nics", map(views.nic_view, nics), lambda: {"why_empty": why}
+        )
 
     async def filters(self, request: web.Request) -> web.StreamResponse:
         return await self._filters(request, "filters")
