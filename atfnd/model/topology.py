@@ -32,7 +32,7 @@ class Cpu:
     core: int | None
     smt: tuple[int, ...]  # siblings including itself
     llc: tuple[int, ...]  # CPUs under the same last-level cache, including itself
-    isolated: bool = False  # kept free of load balancing: isolcpus=, or an isolated cpuset
+    isolated: bool = False  # kept free of others: isolcpus=, nohz_full=, or an isolated cpuset
     nohz_full: bool = False  # without a tick while one thread runs
 
 

@@ -21,8 +21,8 @@ __all__ = ["lab_is_there", "open_nic"]
 
 def open_nic(name: str) -> Nic:
     """`lab:NAME` opens a lab NIC, another name the interface of our namespace. OperatorError when
-    there is none, or when packets do not come in through it: loopback, bonds, bridges, VLANs,
-    tunnels."""
+    there is none, or when packets do not come in through it: loopback, tunnels, and what stands on
+    others, be it a bond, a bridge, a VLAN, or a device that is the master of another."""
     driver, colon, rest = name.partition(":")
     if colon and driver == "lab" and rest:
         return LabNic(rest)
@@ -54,7 +54,7 @@ def _refuse_stacked(interface: Interface, name: str) -> None:
         raise OperatorError(f"{name} is the loopback interface: no packet comes in there")
     lower = interface.lower()
     kind = link(None, interface.ifindex).kind
-    above = stacked(kind, lower, "device" in interface.list())
+    above = stacked(kind, interface.driver().name, lower)
     if above is not None:
         use = " ".join(f"--nic {port}" for port in lower)
         raise OperatorError(f"{name} is {above}", f"steer those: {use}" if lower else None)

@@ -99,9 +99,18 @@ def test_one_that_is_stacked_behind_our_back(net: Namespace) -> None:
         )
 
 
-def test_what_is_not_made_here() -> None:
-    """Kinds this kernel cannot make, and hardware, whatever stands on it."""
-    assert stacked("bond", ["eth0", "eth1"], False) == "a bond interface on top of eth0, eth1"
-    assert stacked("vlan", ["eth0"], False) == "a vlan interface on top of eth0"
-    assert stacked(None, ["eth1"], True) is None  # hv_netvsc and its virtual function
-    assert stacked("dummy", [], False) is None
+@pytest.mark.parametrize(("kind", "driver", "lower", "said"), [
+    ("bond", "bonding", ["eth0", "eth1"], "a bond interface on top of eth0, eth1"),
+    ("vlan", "802.1Q VLAN Support", ["eth0"], "a vlan interface on top of eth0"),
+    # Masters with a device of their own, which claim the interrupts of the one below.
+    (None, "net_failover", ["e4", "e4nsby"], "a net_failover interface on top of e4, e4nsby"),
+    (None, "hv_netvsc", ["enP1s1"], "a hv_netvsc interface on top of enP1s1"),
+    (None, "hv_netvsc", [], None),  # no virtual function: its packets come in here
+    ("dsa", "dsa", ["eth0"], "a dsa interface on top of eth0"),
+    (None, "mlx5_core", [], None),
+    ("dummy", "dummy", [], None),
+])  # fmt: skip
+def test_what_is_not_made_here(
+    kind: str | None, driver: str, lower: list[str], said: str | None
+) -> None:
+    assert stacked(kind, driver, lower) == said

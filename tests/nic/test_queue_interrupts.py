@@ -96,6 +96,5 @@ def test_names_that_do_not_tell_are_no_guess(root: Path) -> None:
             if number is not None:
                 delivered[number] += 1
                 device.deliver(number, delivered[number])
-            known = irqs(queues)
-            assert known in ([None, None], [6, None], [6, 4])
+            assert irqs(queues) in ([None, None], [None, 4], [6, None], [6, 4])
         assert [(each.irq, each.cpu) for each in queues.read()] == [(6, 6), (4, 4)]

@@ -100,7 +100,9 @@ def test_isolated_and_tickless_cpus(tmp_path: Path, mount: str) -> None:
     assert [cpu.index for cpu in cpus if cpu.isolated] == [1, 3]
     assert not any(cpu.nohz_full for cpu in cpus)
     write(tmp_path, {"cpu/nohz_full": "2-3"})
-    assert [cpu.index for cpu in topology(tmp_path).cpus if cpu.nohz_full] == [2, 3]
+    cpus = topology(tmp_path).cpus
+    assert [cpu.index for cpu in cpus if cpu.nohz_full] == [2, 3]
+    assert [cpu.index for cpu in cpus if cpu.isolated] == [1, 2, 3]
 
 
 def test_ids_the_kernel_does_not_know_are_none(tmp_path: Path) -> None:

@@ -24,15 +24,16 @@ STACKED = {"bond", "bridge", "hsr", "ipvlan", "ipvtap", "macsec", "macvlan", "ma
 STACKED |= {"vlan", "vrf"}
 
 
-def stacked(kind: str | None, lower: Iterable[str], hardware: bool) -> str | None:
+def stacked(kind: str | None, driver: str | None, lower: Iterable[str]) -> str | None:
     """Why packets of this interface come in through others, whose filters and queues must be
-    steered instead; None when they come in here."""
+    steered instead; None when they come in here. A master may have a device of its own: hv_netvsc
+    over a virtual function, net_failover, a port of a DSA switch."""
     ports = ", ".join(lower)
-    if hardware or not (ports or kind in TUNNELS | STACKED):
+    if not (ports or kind in TUNNELS | STACKED):
         return None
     if kind in TUNNELS:
         return f"a {kind} tunnel: its packets come in through " + (ports or "another interface")
-    return f"a {kind or 'virtual'} interface on top of " + (ports or "none yet")
+    return f"a {kind or driver or 'virtual'} interface on top of " + (ports or "none yet")
 
 
 def found_conflicts(

@@ -146,11 +146,10 @@ class EthtoolNic:
 
     def conflicts(self) -> tuple[Conflict, ...]:
         name, found = self.interface.name(), link(self.netns, self.ifindex)
-        lower, hardware = self.interface.lower(), "device" in self.interface.list()
         return found_conflicts(
             name,
             found,
-            stacked(found.kind, lower, hardware),
+            stacked(found.kind, self._driver.name, self.interface.lower()),
             (self._netdev and self._netdev.receive_queues(self.ifindex)) or (),
             self.queues(),
             self.device(),

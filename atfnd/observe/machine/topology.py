@@ -2,8 +2,9 @@
 """CPUs and what they share, from sysfs. Reads only.
 
 Documentation/ABI: stable/sysfs-devices-system-cpu, testing/sysfs-devices-system-cpu
-(cache/indexN), stable/sysfs-devices-node; isolated CPUs are those of isolcpus= and of isolated
-cpusets (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.isolated). Every file may be missing
+(cache/indexN), stable/sysfs-devices-node; isolated CPUs are those of isolcpus=, of nohz_full= (no
+tick is asked for, so no packets of others are) and of isolated cpusets
+(Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.isolated). Every file may be missing
 (an offline CPU has no topology, a kernel without NUMA no nodes): that is `None` or an empty tuple.
 """
 
@@ -55,8 +56,9 @@ def topology(root: Path = Path("/sys"), before: Topology | None = None) -> Topol
     online = _cpus(system / "cpu/online")
     nodes = _nodes(system / "node")
     node_of = {cpu: node.index for node in nodes for cpu in node.cpus}
-    isolated = {*(_cpus(system / "cpu/isolated") or ()), *_isolated_cpusets(root / "fs/cgroup")}
     nohz_full = _cpus(system / "cpu/nohz_full") or ()
+    isolated = {*(_cpus(system / "cpu/isolated") or ()), *nohz_full}
+    isolated |= set(_isolated_cpusets(root / "fs/cgroup"))
     known = {cpu.index: cpu for cpu in before.cpus} if before else {}
     cpus = []
     for index, path in _numbered(system / "cpu", "cpu"):
