@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a probe concludes when the kernel refuses one of its filters."""
+"""What a probe concludes when the kernel refuses one of its filters, and how often it makes the
+driver complain."""
 
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
 from atfnd.model import Match
+from atfnd.nic.driver_table import DRIVERS
+from atfnd.nic.drivers import Driver, Masks, flow_types
 from tests.simulation.driver import Refusal
 from tests.simulation.nic import WorldNic
 from tests.simulation.world import World
@@ -16,16 +20,61 @@ from tests.values import key
 __all__: list[str] = []
 
 MATCH = Match.of(key(1))
+UNKNOWN = "nobody"  # a driver that the table does not have
+
+
+def a_nic(driver: str) -> WorldNic:
+    return WorldNic(World(1), "eth0", 1, driver, 4)
 
 
 @pytest.mark.parametrize("code", [errno.ETIMEDOUT, errno.ENOMEM, errno.EINTR, errno.EBUSY])
 def test_a_refusal_that_passes_says_nothing_about_flow_types(code: int) -> None:
-    nic = WorldNic(World(1), "eth0", 1, "hns3", 4)
+    nic = a_nic("hns3")
     nic.table.refusals.append(Refusal(code))
     assert nic.probe().takes(MATCH)
 
 
 def test_a_flow_type_that_is_refused_for_what_it_is_is_not_tried_again() -> None:
-    nic = WorldNic(World(1), "eth0", 1, "hns3", 4)
+    nic = a_nic("hns3")
     nic.table.refusals.append(Refusal(errno.EINVAL))
     assert not nic.probe().takes(MATCH)
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+def test_a_driver_that_says_it_chooses_locations_and_refuses_to_gets_ours(says_size: bool) -> None:
+    nic = a_nic(UNKNOWN)
+    nic.table.says_any, nic.table.says_size = True, says_size
+    assert nic.caps().location_any
+    caps = nic.probe()
+    assert (caps.filters, caps.location_any, caps.filter_slots) == (True, False, nic.table.slots)
+    assert nic.table.complaints == 1
+    assert not nic.table.entries
+    at = nic.insert(MATCH, 1)
+    assert nic.insert(MATCH, 2, at) == at
+    assert [(found.location, found.queue) for found in nic.filters()] == [(at, 2)]
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.name)
+def test_a_known_driver_is_asked_for_nothing_that_it_is_known_to_refuse(driver: Driver) -> None:
+    """But fields left open, where only the NIC can say."""
+    nic = a_nic(driver.name)
+    caps = nic.probe()
+    assert caps.flow_types == driver.types
+    assert nic.table.complaints <= (driver.masks in (Masks.ONE, Masks.PER_TYPE, Masks.EXACT))
+
+
+@pytest.mark.parametrize(
+    ("takes", "masks", "most"),
+    [
+        ("", Masks.ANY, 2),
+        ("tcp udp", Masks.EXACT, 4),
+        ("udp", Masks.ANY, 5),
+    ],
+)
+def test_an_unknown_driver_complains_a_few_times(takes: str, masks: Masks, most: int) -> None:
+    nic = a_nic(UNKNOWN)
+    types = flow_types(takes) or flow_types("sctp")
+    nic.table.driver = replace(nic.table.driver, types=types, masks=masks)
+    caps = nic.probe()
+    assert caps.flow_types == flow_types(takes)
+    assert nic.table.complaints <= most

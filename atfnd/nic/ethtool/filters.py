@@ -46,7 +46,8 @@ class EthtoolNtuple:
         return self.rxnfc.name
 
     def location_any(self) -> bool:
-        """The NIC chooses locations itself: only one that reports this is asked to."""
+        """The NIC chooses locations itself: only one that reports this is asked to. The probe may
+        find that it does not."""
         if self._location_any is None:
             self._location_any = self.rxnfc.count().location_any
         return self._location_any
@@ -55,7 +56,10 @@ class EthtoolNtuple:
         """How many filters it takes in all; None: it does not say."""
         size = 0
         if self.driver.capacity is Capacity.COUNT:
-            size = self.rxnfc.count().size
+            count = self.rxnfc.count()
+            size = count.size
+            if not size and count.location_any and not self.location_any():
+                size = self.rxnfc.locations()[1]
         elif self.driver.capacity is Capacity.LIST:
             size = self.rxnfc.locations()[1]
         return size or self.driver.slots
@@ -81,6 +85,18 @@ class EthtoolNtuple:
             return self.rxnfc.insert(match, queue, location)
         except OSError:
             self._free |= 1 << location
+            raise
+
+    def insert_chosen(self, match: Match, queue: int) -> int:
+        """Insert where we choose, although the NIC says that it chooses. Once it has taken that, we
+        choose for good. OSError: it has not; EINVAL also where it does not say its size."""
+        self._location_any = False
+        try:
+            if not self.slots():
+                raise OSError(errno.EINVAL, "it does not say how many locations it has")
+            return self.insert(match, queue)
+        except OSError:
+            self._location_any = True
             raise
 
     def _insert_anywhere(self, match: Match, queue: int) -> int:

@@ -2,7 +2,9 @@
 """What a real NIC's filters can do: expected of its driver, or proven by inserting and removing.
 
 The probe writes filters that no packet matches (documentation addresses, port 9) to queue 0 at free
-locations, and takes each out again. `ethtool -k` is not trusted: igb says on and refuses all.
+locations, and takes each out again. `ethtool -k` is not trusted: igb says on and refuses all. Most
+drivers write a line into the kernel's log for a filter that they refuse, so nothing is tried of
+which the answer follows from another one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import replace
 from atfnd.errors import refusable
 from atfnd.model import Actuator, Caps, Match, Protocol, Shape
 from atfnd.nic import Claims
-from atfnd.nic.drivers import ALL, Masks, Overwrite
+from atfnd.nic.drivers import ALL, FlowTypes, Masks, Overwrite
 from atfnd.nic.ethtool.filters import EthtoolNtuple
 
 __all__ = ["expected", "probed"]
@@ -24,7 +26,9 @@ __all__ = ["expected", "probed"]
 _SRC = {4: bytes((192, 0, 2, 1)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\1"}
 _DST = {4: bytes((192, 0, 2, 2)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\2"}
 _SPANNED = (Protocol.TCP, Protocol.UDP)  # whose flows may share a filter with open fields
+_SCTP = 4, int(Protocol.SCTP)
 _DISCARD = 9  # the port of RFC 863
+_WRONG = ("EINVAL", "EOPNOTSUPP")  # the driver does not take such a filter, or not there
 _NOTHING_DONE = ("EINVAL", "EOPNOTSUPP", "EPERM", "ENOSPC")  # else the NIC may have it nevertheless
 _UNNAMED = "the journal cannot be written"
 # They may work at another time.
@@ -39,7 +43,8 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
     """From what the driver says about itself, and the table of drivers. Writes nothing."""
     driver = ntuple.driver
     try:
-        count, slots = ntuple.rxnfc.count(), ntuple.slots()
+        ntuple.rxnfc.count()
+        chooses, slots = ntuple.location_any(), ntuple.slots()
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise
@@ -48,7 +53,7 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
         return _caps(
             ntuple, slots, "; ".join((f"{driver.name} has no 5-tuple filters", *driver.quirks))
         )
-    if not slots and not count.location_any:
+    if not slots and not chooses:
         return _caps(ntuple, slots, f"{driver.name} has a filter table of no size")
     if driver.needs_ntuple and not ntuple.rxnfc.ntuple_on():
         return _caps(ntuple, slots, _ntuple_off(ntuple))
@@ -56,8 +61,8 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
     caps = replace(
         caps,
         filters=True,
-        location_any=count.location_any,
-        exact_wins=not count.location_any,
+        location_any=chooses,
+        exact_wins=not chooses,
         actuator=driver.actuator,
         flow_types=driver.types or ALL,
     )
@@ -67,28 +72,27 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
 
 
 def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
-    """Insert one filter of each flow type, some that leave fields open, and move one; all are gone
-    afterwards. A capability that is refused only for now (table full, link down) stays as expected.
-    `claims` names each filter while it may be there.
+    """Insert one filter of each flow type that the driver may take, some that leave fields open,
+    and move one; all are gone afterwards. A capability that is refused only for now (table full,
+    link down) stays as expected. `claims` names each filter while it may be there.
 
     OSError: the NIC is gone, or a filter of the probe could not be removed.
     """
-    before, trial = expected(ntuple), _Trial(ntuple, claims)
     if not _has_places(ntuple):
-        return replace(before, probed=True)
-    results = {kind: trial.of(*kind) for kind in sorted(ALL)}
-    accepted = frozenset(kind for kind, why in results.items() if why is None)
-    refused = [(kind, why) for kind, why in results.items() if why and kind not in trial.not_now]
-    if not accepted:
+        return replace(expected(ntuple), probed=True)
+    trial = _Trial(ntuple, claims)
+    trial.of_all(ntuple.driver.types or ALL)
+    before = expected(ntuple)  # not earlier: the trial found out what chooses locations
+    if not trial.accepted:
         if trial.not_now:
             why = next(iter(trial.not_now.values()))
             return replace(before, why=f"filters could not be probed: {why}")
-        return _none(ntuple, before, refused[0][1])
+        return _none(ntuple, before, next(iter(trial.refused.values())))
     actuator = ntuple.driver.actuator if ntuple.driver.filters else Actuator.LONG_GAP
     if ntuple.overwrite is Overwrite.REFUSED:
         actuator = Actuator.LONG_GAP
     limits = [f"no {Protocol(protocol).name}/IPv{family} filters ({why})"
-              for (family, protocol), why in refused]  # fmt: skip
+              for (family, protocol), why in trial.refused.items()]  # fmt: skip
     if trial.open_refused:
         limits.append(f"filters must name the whole 5-tuple ({trial.open_refused})")
     return replace(
@@ -97,7 +101,7 @@ def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
         prefix_masks=before.prefix_masks if trial.open_refused is None else not trial.open_refused,
         actuator=actuator,
         shapes=trial.shapes,
-        flow_types=accepted | (trial.not_now.keys() & (before.flow_types or ALL)),
+        flow_types=trial.accepted | (trial.not_now.keys() & (before.flow_types or ALL)),
         asynchronous=ntuple.asynchronous,
         probed=True,
         why=f"{ntuple.driver.name}: {', '.join(limits)}" if limits else None,
@@ -116,28 +120,43 @@ class _Trial:
 
     def __init__(self, ntuple: EthtoolNtuple, claims: Claims | None) -> None:
         self._ntuple, self._claims = ntuple, claims
-        self._first = True
+        self._asked_for_place = False
+        self.accepted: frozenset[tuple[int, int]] = frozenset()
+        self.refused: dict[tuple[int, int], str] = {}
         self.not_now: dict[tuple[int, int], str] = {}
         self.open_refused: str | None = None  # None: not known, empty: it was accepted
         self.shapes: frozenset[Shape] = frozenset()  # that were accepted
+        self._closed: set[tuple[bool, bool]] = set()  # remote addresses that it refused in one
 
-    def of(self, family: int, protocol: int) -> str | None:
-        """None when the NIC takes filters of this flow type, else why not."""
+    def of_all(self, types: FlowTypes) -> None:
+        """Each of them, but those whose refusal follows from another one."""
+        for kind in sorted(types, key=lambda kind: (kind[1] == Protocol.SCTP, kind)):
+            if not self._is_refused(kind):
+                self._of(*kind)
+
+    def _is_refused(self, kind: tuple[int, int]) -> bool:
+        """A NIC that refuses TCP and UDP over IPv4 takes no 5-tuples; over IPv6, none of those."""
+        no = self.refused.keys()
+        return any(no >= {(family, each) for each in _SPANNED} for family in (4, kind[0])) or (
+            kind[1] == Protocol.SCTP and _SCTP in no
+        )
+
+    def _of(self, family: int, protocol: int) -> None:
         src, dst = _SRC[family], _DST[family]
         bits = len(src) * 8
         exact = Match(family, protocol, src, bits, dst, bits, _DISCARD, _DISCARD)
         with ExitStack() as undo:
             location, why = self._insert(undo, exact)
-            if why in _NOT_NOW:
-                self.not_now[family, protocol] = why
-            if location is not None and self._first:
-                self._first = False
+            if location is None:
+                (self.not_now if why in _NOT_NOW else self.refused)[family, protocol] = why
+                return
+            first, self.accepted = not self.accepted, self.accepted | {(family, protocol)}
+            if first:
                 with ExitStack() as soon:  # in a small table it has the one place of its kind
                     self._try_open(soon, exact)
                 self._try_move(undo, exact, location)
-            if location is not None and self.open_refused == "" and protocol in _SPANNED:
+            if self.open_refused == "" and protocol in _SPANNED:
                 self._try_shapes(exact)
-        return why or None
 
     def _try_open(self, undo: ExitStack, exact: Match) -> None:
         """Beside the exact one: some drivers have one set of fields for all."""
@@ -149,15 +168,19 @@ class _Trial:
         if self._ntuple.location_any():
             return  # it is not known which of two wins there: never insert one
         for match in _open_matches(exact):
+            shape = match.shape
+            if shape is None or (shape.part, shape.whole) in self._closed:
+                continue
             with ExitStack() as undo:
-                location, _ = self._insert(undo, match)
-                if location is not None and match.shape is not None:
-                    self.shapes |= {match.shape}
+                if self._insert(undo, match)[0] is not None:
+                    self.shapes |= {shape}
+                else:
+                    self._closed.add((shape.part, shape.whole))
 
     def _try_move(self, undo: ExitStack, exact: Match, location: int) -> None:
         """Learn what an insert does where this match has a filter already."""
         ntuple = self._ntuple
-        if ntuple.rxnfc.rings() < 2:
+        if ntuple.rxnfc.rings() < 2 or ntuple.driver.overwrite is Overwrite.REFUSED:
             return
         place = None if ntuple.location_any() else location
         try:
@@ -171,7 +194,7 @@ class _Trial:
             ntuple.overwrite = Overwrite.ADDED
         elif place is None:
             ntuple.overwrite = Overwrite.BY_MATCH
-        elif ntuple.overwrite in (Overwrite.REFUSED, Overwrite.TRY):
+        elif ntuple.overwrite is Overwrite.TRY:
             ntuple.overwrite = Overwrite.GAP
 
     def _insert(self, undo: ExitStack, match: Match) -> tuple[int | None, str]:
@@ -183,7 +206,7 @@ class _Trial:
             except OSError:
                 return None, _UNNAMED
         try:
-            location = ntuple.patiently(lambda: ntuple.insert(match, 0))
+            location = self._written(match)
         except OSError as error:
             if error.errno == errno.ENODEV:
                 raise
@@ -204,6 +227,17 @@ class _Trial:
         if there.match != match:
             return None, "accepted as another filter"
         return location, ""
+
+    def _written(self, match: Match) -> int:
+        """Some drivers say that they choose locations, and refuse all but ours."""
+        ntuple = self._ntuple
+        try:
+            return ntuple.patiently(lambda: ntuple.insert(match, 0))
+        except OSError as refusal:
+            asked, self._asked_for_place = self._asked_for_place, True
+            if asked or self.accepted or not ntuple.location_any() or _name(refusal) not in _WRONG:
+                raise
+        return ntuple.patiently(lambda: ntuple.insert_chosen(match, 0))
 
 
 def _open_matches(exact: Match) -> Iterator[Match]:
