@@ -64,13 +64,17 @@ class Balancers:
             return
         known.doubts = 0
         stale, kept = list[Ban](), spares | bans.theirs
+        new = {ban for ban in bans.new if ban.pid == pid}
+        took = any(ban.irq in spares for ban in new)  # it takes all of a list, or nothing
         for ban in bans.ours:
             if ban.pid not in self._here:
                 yield ForgetBan(ban)  # it ended with its irqbalance
             elif ban.pid != pid:
                 continue
-            elif ban in bans.doubtful:
-                yield ConfirmBan(ban) if ban.irq in spares else ForgetBan(ban)
+            elif ban in bans.doubtful and ban.irq in spares:
+                yield ConfirmBan(ban)
+            elif ban in bans.doubtful and not (took and ban in new):
+                yield ForgetBan(ban)
             elif ban.irq not in spares:
                 kept |= {ban.irq}
                 yield ForgetBan(ban, theirs=True)
@@ -79,9 +83,9 @@ class Balancers:
                 yield Log("manual", what, why, {"nic": ban.nic})
             elif not _may_have(nics.get(ban.nic), ban.irq):
                 stale.append(ban)
-        new = {name: irqs for name, nic in nics.items() if (irqs := _irqs(nic) - kept)}
-        if new or stale:
-            yield AskBalancer(pid, spares, new, tuple(stale))
+        more = {name: irqs for name, nic in nics.items() if (irqs := _irqs(nic) - kept)}
+        if more or stale:
+            yield AskBalancer(pid, spares, more, tuple(stale))
         else:
             known.spares = spares
 

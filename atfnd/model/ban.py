@@ -20,5 +20,6 @@ class Bans(NamedTuple):
     """What the journal says of them."""
 
     ours: tuple[Ban, ...]
-    doubtful: frozenset[Ban]  # that irqbalance may not know of: it was not heard to take them
+    doubtful: frozenset[Ban]  # irqbalance was not heard to take what it was asked of them
     theirs: frozenset[int]  # interrupts that another program had irqbalance move again
+    new: frozenset[Ban] = frozenset()  # doubtful: irqbalance may not know them

@@ -47,10 +47,14 @@ def bans(undo_journal: UndoJournal) -> list[Ban]:
 def journaled(undo_journal: UndoJournal) -> Bans:
     """All that the journal says of them."""
     held = undo_journal.held(BALANCER).items()
-    doubtful = (
-        _ban(setting, of) for setting, of in held if of.wrote is None or of.earlier is not None
-    )
-    return Bans(tuple(bans(undo_journal)), frozenset(doubtful), left_alone(undo_journal))
+    doubtful = {
+        _ban(setting, of): of.earlier in (None, of.original)
+        for setting, of in held
+        if of.wrote is None or of.earlier is not None
+    }
+    new = frozenset(ban for ban, is_new in doubtful.items() if is_new)
+    ours = tuple(bans(undo_journal))
+    return Bans(ours, frozenset(doubtful), left_alone(undo_journal), new)
 
 
 def _ban(setting: str, held: OwnedSetting) -> Ban:

@@ -224,3 +224,13 @@ def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:
     assert host.answer(asked) == []
     assert host.may_have_moved(40)
     assert not host.may_have_moved(ADMINS)
+
+
+def test_what_another_program_frees_of_a_list_that_was_not_answered_is_theirs(host: Host) -> None:
+    """One of the list is there: irqbalance took it, and another program freed the other one."""
+    unheard = Bans(BANS, frozenset(BANS), frozenset(), frozenset(BANS))
+    said = host.read(40, bans=unheard)
+    assert said[:2] == [ConfirmBan(BANS[0]), ForgetBan(BANS[1], theirs=True)]
+    assert not any(isinstance(each, AskBalancer) for each in said)
+    said = host.read(bans=unheard)  # it took nothing
+    assert said[:2] == [ForgetBan(BANS[0]), ForgetBan(BANS[1])]

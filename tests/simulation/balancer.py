@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection, Iterable
 
-from atfnd.program.balance import bans
+from atfnd.program.balance import bans, journaled, left_alone
 from atfnd.program.journals.undo_journal import UndoJournal
 from tests.simulation.driver import refused
 from tests.simulation.nic import WorldNic
@@ -73,6 +73,7 @@ class Balancers:
         self.here: dict[int, Balancer] = {}
         self.left_alone: dict[int, int] = {}  # interrupts that an admin had moved again: which pid
         self._found: set[int] = set()  # those of which atfnd has read that
+        self._freed: set[int] = set()  # those that an admin ever had moved again
         self._pids = 50_000
         self.journal: Callable[[], UndoJournal | None] = lambda: None
 
@@ -106,6 +107,7 @@ class Balancers:
             there.takes(there.listed - {irq})
             if irq in self.named(pid):
                 self.left_alone[irq] = pid
+                self._freed.add(irq)
 
     def restarted(self) -> None:
         """A daemon starts whose disk failed it: it may not know what the last one saw, and take
@@ -139,9 +141,21 @@ class Balancers:
         if not there.alive:
             return None
         there.read = frozenset(there.listed)
+        self._forget_untold(pid, there.read)
         freed = self.freed_in(pid)
         self._found |= (freed & self.named(pid)) - there.read
         return there.read
+
+    def _forget_untold(self, pid: int, listed: frozenset[int]) -> None:
+        """It took a list without an answer, and none of that is in it any more: nobody can tell
+        that it took it."""
+        journal = self.journal()
+        new = () if journal is None else journaled(journal).new
+        irqs = {ban.irq for ban in new if ban.pid == pid}
+        if irqs.isdisjoint(listed):
+            for irq in irqs & self.freed_in(pid):
+                self._world.seen["excused: nobody saw irqbalance take the list"] += 1
+                del self.left_alone[irq]
 
     def spare(self, pid: int, irqs: Iterable[int]) -> None:
         world, wanted = self._world, {*irqs}
@@ -186,6 +200,12 @@ class Balancers:
     def freed_in(self, pid: int) -> set[int]:
         """Interrupts that an admin had this irqbalance move again."""
         return {irq for irq, of in self.left_alone.items() if of == pid}
+
+    def left_to_others(self) -> set[int]:
+        """Interrupts that an admin had moved again, and that atfnd leaves alone since. An order to
+        take them back may have reached no daemon."""
+        journal = self.journal()
+        return set() if journal is None else self._freed & left_alone(journal)
 
     def left(self, irqs: Collection[int]) -> set[int]:
         """Those of these interrupts that an irqbalance leaves alone because atfnd asked it to."""
