@@ -32,6 +32,7 @@ from atfnd.engine.event import (
     SettingsLeftAlone,
     TakenUp,
 )
+from atfnd.engine.placement.steering_method import of_queue
 from atfnd.errors import refusable
 from atfnd.model import SteeringMethod, Topology, brief
 from atfnd.observe.machine.topology import CpuWatch
@@ -91,11 +92,25 @@ class Arming:
 
     def _know_homes(self, session: NicSession) -> None:
         """Note where its queues go when they have no owner."""
+        self._rely_on_queues(session)
         held = self._undo_journal.held(session.name).items()
         self.read_cpus()
         self._executor.take(
             OriginalsRead(session.name, {name: each.original for name, each in held})
         )
+
+    def _rely_on_queues(self, session: NicSession) -> None:
+        """Flows are led to queues by their CPUs, also to those that were found on one. If nothing
+        is steered any more, what was not written may have any value."""
+        view, journal = session.view, self._undo_journal
+        held = journal.held(view.name)
+        for setting in (of_queue("queue-cpu", queue.index) for queue in view.queues):
+            value = view.settings.get(setting, "")
+            if view.method is not SteeringMethod.NONE:
+                if value.isdecimal() and setting not in view.manual:
+                    journal.rely_on(view.name, setting, value)
+            elif setting in held and held[setting].wrote is None:
+                journal.forget(view.name, setting)
 
     def take_back(self, session: NicSession) -> None:
         """What another program moved is ours again, because the operator said so."""
@@ -137,7 +152,7 @@ class Arming:
         with refusable(errno.ENODEV):  # it is gone: the loop is about to hear of that
             session.watch.read_settings()
             moved = drifted(command.nic, session.view.settings, self._undo_journal)
-            wrote = {each: held[each].wrote or "" for each in moved}
+            wrote = {each: held[each].wrote or held[each].original for each in moved}
             self.put_queues(session, InterruptsSpared(command.nic, command.irqs, wrote))
         return ()
 
@@ -149,7 +164,8 @@ class Arming:
             session.watch.refresh()
             if self._undo_journal.life(session.view.name) != session.watch.life():
                 return {}  # set again by `confine`
-        irqs = {f"queue-cpu:{q.index}": q.irq for q in session.view.queues if q.irq is not None}
+        queues = () if session.view.method is SteeringMethod.NONE else session.view.queues
+        irqs = {f"queue-cpu:{q.index}": q.irq for q in queues if q.irq is not None}
         doubted = self.balancing.may_have_moved
         return {k: v for k, v in moved.items() if k not in irqs or not doubted(irqs[k])}
 

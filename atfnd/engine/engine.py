@@ -289,8 +289,13 @@ class Engine:
         known.view = replace(known.view, manual=event.settings)
 
     def _foreign_found(self, event: ForeignFound, now_ns: int) -> None:
-        known = self.memory.nics[event.nic]
-        known.view = replace(known.view, foreign=len(event.filters), theirs=event.filters)
+        known, filters = self.memory.nics[event.nic], event.filters
+        now = frozenset(each.match for each in filters)
+        changed = known.view.their_matches ^ now
+        known.view = replace(known.view, foreign=len(filters), theirs=filters, their_matches=now)
+        flows = self.memory.table if changed else ()
+        keys = [flow.key for flow in flows if Match.of(flow.key) in changed]
+        self._begin(steer.take_up(known.view, self.memory, now_ns, only=keys))
 
     def _nic_lost(self, event: NicLost, now_ns: int) -> None:
         flows = retire.nic_gone(event.nic, self.memory)

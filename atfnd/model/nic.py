@@ -274,6 +274,7 @@ class NicView(NicFacts):
     manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
     foreign: int | None = None  # filters of others, at the last look at them
     theirs: tuple[Filter, ...] = ()  # those
+    their_matches: frozenset[Match | None] = frozenset()
     filters: tuple[Filter, ...] = ()
     owned: frozenset[int] = frozenset()  # locations of filters that are ours
     read_ns: int | None = None  # when `filters` and `stats` were

@@ -146,10 +146,12 @@ def _as_before(
     nic: Settings, undo_journal: UndoJournal, setting: str, held: OwnedSetting | None
 ) -> None:
     """Nothing was written: the journal says what it said before."""
-    if held is None or held.wrote is None:
-        undo_journal.forget(nic.name, setting)
-    else:
+    if held is not None and held.wrote is not None:
         undo_journal.confirmed(nic.name, setting, held.wrote)
+        return
+    undo_journal.forget(nic.name, setting)
+    if held is not None:
+        undo_journal.rely_on(nic.name, setting, held.original)
 
 
 def unchanged(refusal: OSError) -> str:
@@ -188,7 +190,8 @@ def undo(
         code, left = _undo(nic, undo_journal, setting, held)
         if code in DONE:
             undo_journal.forget(nic.name, setting)
-        done.append(Undone(setting, code, left))
+        if code or held.wrote is not None:
+            done.append(Undone(setting, code, left))
     return done
 
 

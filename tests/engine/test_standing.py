@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine.command import Log
+from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     Armed,
@@ -23,10 +23,19 @@ from atfnd.engine.event import (
     PolicyLoaded,
     Resumed,
     SettingsLeftAlone,
+    SocketReported,
 )
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Conflict, Filter, InterfaceRule, Policy, SteeringMethod
-from tests.values import NIC, RULE
+from atfnd.model import (
+    Conflict,
+    Filter,
+    FlowState,
+    InterfaceRule,
+    Match,
+    Policy,
+    SteeringMethod,
+)
+from tests.values import NIC, RULE, key, seen
 
 __all__: list[str] = []
 
@@ -135,6 +144,18 @@ def test_the_filters_of_others_are_counted() -> None:
     engine.handle(ForeignFound("nic", theirs), 0)
     view = engine.views["nic"]
     assert (view.foreign, view.theirs) == (1, theirs)
+
+
+def test_a_flow_for_which_another_program_has_a_filter_gets_one_when_that_goes() -> None:
+    engine = an_engine()
+    report = SocketReported("nic", seen(1, 1), RULE)
+    engine.handle(ForeignFound("nic", (Filter(3, Match.of(key(1)), 0),)), 0)
+    assert engine.handle(report, 1) == []
+    (flow,) = engine.memory.table
+    assert (flow.state, flow.why) == (FlowState.WANTED, "another program has a filter for it")
+    (begin,) = engine.handle(ForeignFound("nic", ()), 2)
+    assert isinstance(begin, Begin)
+    assert [each.action.key for each in begin.wanted] == [key(1)]
 
 
 def test_a_nic_that_comes_again_stands_as_it_is_said_to() -> None:

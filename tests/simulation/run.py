@@ -1080,6 +1080,7 @@ class Run:
         cpus = map(str, self._wanted(socket) & {*self._online()})
         budget = self.service.engine.views[nic.name].budget
         here = not {*cpus}.isdisjoint(nic.values[f"queue-cpu:{r.index}"] for r in nic.rings)
+        here &= socket.rx_cpu() is not None  # an admin lets its queue run anywhere
         room = len(nic.table.entries) < nic.table.slots
         if budget is not None:
             room &= len(nic.our_entries()) < budget
@@ -1097,6 +1098,8 @@ class Run:
             not by_filters or no_filter(view, flow.key) is None
         )  # a write of its probe was refused
         held = (nic.threaded or self._lends(nic)) and not nic.driver.asynchronous
+        through = socket.flow.ring, nic.rings[nic.rss_queue_of(socket.flow)]
+        held &= all(ring is None or ring.cpu is not None for ring in through)
         timer_ns = self._timer_of_others_ns(socket)
         held &= not timer_ns
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS + timer_ns
@@ -1316,7 +1319,8 @@ class Run:
             return
         ours = {irq for irq, name in nic.interrupts().items() if name not in view.manual}
         for pid, there in balancers.here.items():
-            if moved := ours - there.listed - balancers.freed_in(pid):
+            left = balancers.freed_in(pid) | balancers.left_to_others()
+            if moved := ours - there.listed - left:
                 self.world.broken("agree", f"irqbalance {pid} may move {moved} of {nic.name}")
 
 

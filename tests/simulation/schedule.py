@@ -168,16 +168,22 @@ WHOLE = frozenset(
 
 def whole(seed: int, count: int = 40) -> Plan:
     """A run of the whole daemon (`_whole`). In every third one other work fills a CPU for a
-    while."""
-    drawn = _whole(seed, count)
-    if seed % 3 or drawn.excludes:
-        return drawn
-    random = Random(f"batch {seed}")
+    while; in every eleventh an admin gives queues other CPUs."""
+    drawn, more = _whole(seed, count), list[Step]()
     first_ns, last_ns = drawn.steps[0].at_ns, drawn.steps[-1].at_ns
-    at_ns = [first_ns + (last_ns - first_ns) * part // 100 for part in (20, 70)]
-    cpu = random.randrange(1000)
-    batch = [Step(at_ns[0], "batch begins", (cpu,)), Step(at_ns[1], "batch ends")]
-    return drawn._replace(steps=tuple(sorted((*drawn.steps, *batch), key=lambda each: each.at_ns)))
+
+    def at_ns(percent: int) -> int:
+        return first_ns + (last_ns - first_ns) * percent // 100
+
+    if seed % 3 == 0 and not drawn.excludes:
+        cpu = Random(f"batch {seed}").randrange(1000)
+        more += [Step(at_ns(20), "batch begins", (cpu,)), Step(at_ns(70), "batch ends")]
+    if seed % 11 == 10 and not (drawn.excludes or drawn.receives or drawn.forwards):
+        random = Random(f"places {seed}")
+        for _ in range(4):
+            arguments = tuple(random.randrange(1000) for _ in range(4))
+            more.append(Step(at_ns(random.randrange(10, 100)), "admin places", arguments))
+    return drawn._replace(steps=tuple(sorted((*drawn.steps, *more), key=lambda each: each.at_ns)))
 
 
 def _whole(seed: int, count: int) -> Plan:

@@ -22,7 +22,7 @@ from atfnd.daemon.wanted_reports import asked
 from atfnd.engine.engine import Engine
 from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.errors import OperatorError
-from atfnd.model import FlowKey, Match, Restored
+from atfnd.model import FlowKey, Match, Restored, SteeringMethod
 from atfnd.move.learn import demoted
 from atfnd.move.verdict import Mechanism
 from atfnd.observe.nics.interfaces import Interfaces
@@ -345,8 +345,17 @@ class Service:
         """False: it was ours, and this value is another program's."""
         held = self.undo_journal.held(nic).get(setting)
         if held is None:
-            return setting not in self.undo_journal.manual(nic)
+            return setting not in self.undo_journal.manual(nic) | self._relied_on(nic)
         return held.ours(value)
+
+    def _relied_on(self, nic: str) -> set[str]:
+        """The CPUs of queues that flows are led to."""
+        session = None if self.supervisor is None else self.supervisor._sessions.get(nic)
+        if session is None or not session.met or not session.view.armed:
+            return set()
+        if session.view.method is SteeringMethod.NONE:
+            return set()
+        return {f"queue-cpu:{q.index}" for q in session.view.queues if q.cpu is not None}
 
     def _before(self, nic: WorldNic, match: Match, queue: int) -> None:
         self.written.add((match, queue))

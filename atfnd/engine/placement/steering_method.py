@@ -117,7 +117,9 @@ def no_filter(nic: NicView, key: FlowKey) -> str | None:
     """Why no filter for this flow may be tried; None: one may."""
     if nic.method is not SteeringMethod.FILTERS:
         return nic.method_why
-    if nic.caps.takes(Match.of(key)):
+    if (match := Match.of(key)) in nic.their_matches:
+        return "another program has a filter for it"
+    if nic.caps.takes(match):
         return None
     kind = f"IPv{key.family} {Protocol(key.protocol).name}"
     if nic.caps.flow_types is not None and (key.family, key.protocol) not in nic.caps.flow_types:

@@ -123,6 +123,12 @@ class UndoJournal:
         if setting not in self._held.get(nic, {}):
             self._ahead("=", nic, setting, original)
 
+    def rely_on(self, nic: str, setting: str, value: str) -> None:
+        """We have not written it, and it has the value that we want: another program's change of it
+        is known from now on."""
+        if setting not in self._held.get(nic, {}):
+            self._after("=", nic, setting, value)
+
     def wrote(self, nic: str, setting: str, value: str) -> None:
         """Before each write of a setting that is held. KeyError: it is not."""
         first = self._held[nic][setting].wrote is None
