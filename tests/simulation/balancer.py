@@ -141,12 +141,12 @@ class Balancers:
         if not there.alive:
             return None
         there.read = frozenset(there.listed)
-        self._forget_untold(pid, there.read)
+        self._forget_unseen(pid, there.read)
         freed = self.freed_in(pid)
         self._found |= (freed & self.named(pid)) - there.read
         return there.read
 
-    def _forget_untold(self, pid: int, listed: frozenset[int]) -> None:
+    def _forget_unseen(self, pid: int, listed: frozenset[int]) -> None:
         """It took a list without an answer, and none of that is in it any more: nobody can tell
         that it took it."""
         journal = self.journal()
