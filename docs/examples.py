@@ -15,7 +15,7 @@ EXAMPLES: dict[str, dict[str, tuple[str, ...]]] = {  # page -> what for -> the c
         "Start the service. It observes, and changes no interface until one is armed:": (
             "systemctl enable --now atfnd",
         ),
-        "Or observe in the foreground, until Ctrl-C:": ("atfnd run --nic 'eth*'",),
+        "Or observe in the foreground, until Ctrl-C:": ("atfnd run --nic 'en*'",),
         "Check the policy, then put it into force:": ("atfnd check", "systemctl reload atfnd"),
         "What would another policy have decided? Record what the daemon observes, and replay it:": (
             "atfnctl record --seconds 300 seen.jsonl",

@@ -70,7 +70,7 @@ NOT_RUN = {
     "/opt/atfnd/bin/": "the same",
     "ssh ": "of another machine",
     "atfnd check --for-host ": "with facts of another machine: tests/cli/test_facts.py",
-    "atfnd run --nic 'eth*'": "observes the NICs of the machine until Ctrl-C",
+    "atfnd run --nic 'en*'": "observes the NICs of the machine until Ctrl-C",
 }
 
 

@@ -24,7 +24,7 @@ POLICY, TRY = "Work on the policy", "Try it without a NIC"
 
 app = Program()
 
-NICS = "eth2, lab:lab, or 'eth*': every interface that has a device; repeatable."
+NICS = "eth2, lab:lab, or 'en*': every interface that has a device; repeatable."
 ARM = "Arm this --nic. The policy and `atfnctl arm` arm others."
 FACTS = "Print what `atfnd check --for-host` needs to know of this machine, as JSON."
 OBSERVER = "Overrides `daemon.observer` of the policy."
@@ -41,7 +41,7 @@ Observer = Annotated[
 
 @app.callback()
 def atfnd(version: Version = False) -> None:
-    """Steers each flow's packets to the core its application runs on."""
+    """Delivers packets on the core of the application that reads them."""
 
 
 @app.verb(LOOK)

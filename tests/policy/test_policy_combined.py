@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from atfnd.policy.file.load import check, load
+from atfnd.policy.match.match import is_named
 
 __all__: list[str] = []
 
@@ -57,5 +58,13 @@ def test_what_matches_every_interface_says_that_it_goes_last(tmp_path: Path) -> 
     assert every == LAST
     for i, last in enumerate(LAST):
         other = ORDERED[0]
-        assert load(installed(tmp_path / f"{i}-last", [other, last])).interfaces[0].armed
-        assert not load(installed(tmp_path / f"{i}-first", [last, other])).interfaces[0].armed
+        assert load(installed(tmp_path / f"{i}-last", [other, last])).interfaces[0].name != "*"
+        assert load(installed(tmp_path / f"{i}-first", [last, other])).interfaces[0].name == "*"
+
+
+@pytest.mark.parametrize("name", ["enp1s0", "eno1", "eth0"])
+def test_each_knows_names_of_today_and_arms_none(name: str) -> None:
+    for example in EXAMPLES:
+        rule = next(each for each in load(example).interfaces if is_named(each, name))
+        assert rule.source.startswith(str(example))
+        assert not rule.armed

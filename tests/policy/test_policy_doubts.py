@@ -123,6 +123,14 @@ def test_an_interface_rule_that_never_decides(
     ]
 
 
+def test_what_is_armed_leaves_out_a_rule_that_never_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = 'match: { name: "en*" }, armed: true'
+    check(files=[written(tmp_path, rule, rule, head="interfaces")])
+    assert "armed: en*" in capsys.readouterr().out.splitlines()
+
+
 def test_a_rule_for_a_driver_covers_less(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ from atfnd.policy.file.schema import (
     PolicyFile,
     ShareEntry,
 )
+from atfnd.policy.match.covers import deciding
 from atfnd.trust import doubt, read_regular
 
 __all__ = ["DEFAULT_CONFIG", "built_in", "check", "load"]
@@ -124,7 +125,7 @@ def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | N
         suspect = _read(Path(path))[1]
         if suspect is not None:
             print(f"atfnd run will refuse it: {suspect}", file=sys.stderr)
-    armed = [str(rule) for rule in policy.interfaces if rule.armed]
+    armed = [str(rule) for rule in deciding(policy.interfaces) if rule.armed]
     print(f"policy OK: {', '.join(policy.files) or 'built-in, no files'}")
     print(f"armed: {', '.join(armed) or 'no interface (observe only)'}")
     if asked := policy.softirq_budget.values:

@@ -16,7 +16,7 @@ from atfnd.model import FlowRule, InterfaceRule, Network, Placement, Protocol
 from atfnd.policy.match.globs import listed, sides
 from atfnd.policy.match.match import meets, of_key
 
-__all__ = ["covers", "covers_interfaces", "transports"]
+__all__ = ["covers", "covers_interfaces", "deciding", "transports"]
 
 _ALL = frozenset(Protocol)
 _WILD = "*?["
@@ -51,6 +51,15 @@ def covers_interfaces(rule: InterfaceRule, later: InterfaceRule) -> bool:
         return False
     # A driver that is not known meets a rule that does not arm, and no rule that arms.
     return later.armed or not rule.armed
+
+
+def deciding(rules: Sequence[InterfaceRule]) -> list[InterfaceRule]:
+    """Those that no earlier one covers."""
+    return [
+        rule
+        for i, rule in enumerate(rules)
+        if not any(covers_interfaces(earlier, rule) for earlier in rules[:i])
+    ]
 
 
 def transports(rule: FlowRule) -> frozenset[Protocol]:
