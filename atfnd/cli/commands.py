@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from atfnd.ctl.completion import interfaces_here
 from atfnd.ctl.help import Program
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError, reported
@@ -28,8 +29,12 @@ NICS = "eth2, lab:lab, or 'en*': every interface that has a device; repeatable."
 ARM = "Arm this --nic. The policy and `atfnctl arm` arm others."
 FACTS = "Print what `atfnd check --for-host` needs to know of this machine, as JSON."
 OBSERVER = "Overrides `daemon.observer` of the policy."
-Nics = Annotated[list[str] | None, typer.Option(metavar="NIC", help=NICS)]
-Arm = Annotated[list[str] | None, typer.Option(metavar="NIC", help=ARM)]
+Nics = Annotated[
+    list[str] | None, typer.Option(metavar="NIC", help=NICS, autocompletion=interfaces_here)
+]
+Arm = Annotated[
+    list[str] | None, typer.Option(metavar="NIC", help=ARM, autocompletion=interfaces_here)
+]
 RunDir = Annotated[
     Path, typer.Option(metavar="DIR", help="Directory of socket, lock and journals.")
 ]
@@ -47,7 +52,10 @@ def atfnd(version: Version = False) -> None:
 @app.verb(LOOK)
 def doctor(
     nic: Annotated[
-        str | None, typer.Argument(metavar="NIC", help="Default: all, and the machine.")
+        str | None,
+        typer.Argument(
+            metavar="NIC", help="Default: all, and the machine.", autocompletion=interfaces_here
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     facts: Annotated[bool, typer.Option("--facts", help=FACTS)] = False,

@@ -9,7 +9,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from atfnd.ctl import output
+from atfnd.ctl import completion, output
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.empty import explained
@@ -22,7 +22,10 @@ __all__ = ["app"]
 
 @app.verb(POLICY)
 def policy(
-    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only this rule.")] = None,
+    rule: Annotated[
+        str | None,
+        typer.Argument(metavar="RULE", help="Only this rule.", autocompletion=completion.rules),
+    ] = None,
     flows: Annotated[bool, typer.Option("--flows", help="Each flow and its rule.")] = False,
     socket: Socket = SOCKET,
     as_json: Json = False,

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from atfnd.ctl import output, tables
+from atfnd.ctl import completion, output, tables
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.duration import seconds_of
@@ -44,11 +44,25 @@ Socket = Annotated[
     str, typer.Option(envvar="ATFND_SOCKET", metavar="PATH", help="The daemon's socket.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-OnlyNic = Annotated[str | None, typer.Option("--nic", metavar="NIC", help="Only this interface.")]
+OnlyNic = Annotated[
+    str | None,
+    typer.Option(
+        "--nic", metavar="NIC", help="Only this interface.", autocompletion=completion.nics
+    ),
+]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="The most rows to print.")]
 Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")]
 Interface = Annotated[
-    str, typer.Argument(metavar="NIC", help="The interface, as `atfnctl nics` names it.")
+    str,
+    typer.Argument(
+        metavar="NIC",
+        help="The interface, as `atfnctl nics` names it.",
+        autocompletion=completion.nics,
+    ),
+]
+OneOrAll = Annotated[
+    str | None,
+    typer.Argument(metavar="NIC", help="Default: all.", autocompletion=completion.nics),
 ]
 
 
@@ -67,7 +81,12 @@ def status(socket: Socket = SOCKET, as_json: Json = False) -> None:
 @app.verb(SEE)
 def flows(
     state: Annotated[
-        str | None, typer.Option(metavar="STATE", help="Only wanted, observed, steered, ...")
+        str | None,
+        typer.Option(
+            metavar="STATE",
+            help="Only wanted, observed, steered, ...",
+            autocompletion=completion.flow_states,
+        ),
     ] = None,
     nic: OnlyNic = None,
     pid: Annotated[
@@ -197,7 +216,12 @@ def topology(socket: Socket = SOCKET, as_json: Json = False) -> None:
 
 @app.verb(PAYS)
 def doctor(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Observed or not.")] = None,
+    nic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NIC", help="Observed or not.", autocompletion=completion.interfaces_here
+        ),
+    ] = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
@@ -210,7 +234,7 @@ def doctor(
 
 @app.verb(PAYS)
 def gain(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
+    nic: OneOrAll = None,
     total: Annotated[
         str, typer.Option("--for", metavar="TIME", help="How long to look: `30s`, `1m` at most.")
     ] = "10s",
@@ -229,7 +253,10 @@ def gain(
 @app.verb(SEE)
 def pairs(
     nic: Annotated[
-        str | None, typer.Argument(metavar="NIC", help="In or out there. Default: all.")
+        str | None,
+        typer.Argument(
+            metavar="NIC", help="In or out there. Default: all.", autocompletion=completion.nics
+        ),
     ] = None,
     total: Annotated[
         str, typer.Option("--for", metavar="TIME", help="How long to count: `10s`, `1m` at most.")
@@ -253,7 +280,12 @@ def events(
     ] = 0,
     nic: OnlyNic = None,
     kind: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only insert, arm, ...; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="KIND",
+            help="Only insert, arm, ...; repeatable.",
+            autocompletion=completion.event_kinds,
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Only the last `90s`, `10m`, `2h`.")
@@ -343,7 +375,7 @@ def arm(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> None:
 
 @app.verb(CHANGE)
 def disarm(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
+    nic: OneOrAll = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:
@@ -370,7 +402,7 @@ def resume(nic: Interface, socket: Socket = SOCKET, as_json: Json = False) -> No
 
 @app.verb(CHANGE)
 def restore(
-    nic: Annotated[str | None, typer.Argument(metavar="NIC", help="Default: all.")] = None,
+    nic: OneOrAll = None,
     socket: Socket = SOCKET,
     as_json: Json = False,
 ) -> None:

@@ -20,8 +20,9 @@ from typer.main import get_command
 
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
-from tests.asking import ATFNCTL, forked
+from tests.asking import ATFNCTL, environment, forked
 from tests.daemons import ATFND
+from tests.published import Serving, serving, three_flows
 
 __all__: list[str] = []
 
@@ -64,10 +65,17 @@ def script(shell: str, program: str) -> str:
     return text.replace("@prog@", program).replace("@PROG@", program.upper())
 
 
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
+        yield running
+
+
 @pytest.fixture(params=["bash", "zsh", "fish"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
+def shell(request: pytest.FixtureRequest, tmp_path: Path, daemon: Serving) -> Iterator[Shell]:
     kept = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LANG": "C.UTF-8"}
-    environment = {**kept, "HOME": str(tmp_path), "TERM": "xterm", "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {**kept, "HOME": str(tmp_path), "TERM": "xterm", "PYTHONDONTWRITEBYTECODE": "1"}
+    variables["ATFND_SOCKET"] = str(daemon.socket)
     argv = [request.param]
     if request.param == "bash":
         for program in ("atfnd", "atfnctl"):
@@ -88,21 +96,53 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
             (folder / f"completions/{program}.fish").write_text(script("fish", program))
         prompt = f"set fish_greeting\nfunction fish_prompt; printf '{PROMPT}'; end\n"
         (folder / "config.fish").write_text(prompt)
-    made = Shell(argv, environment)
+    made = Shell(argv, variables)
     yield made
     made.close()
 
 
 def test_tab(shell: Shell) -> None:
-    """Neither a verb nor an option is known by half of its name."""
-    for keys, help_text in (
+    """Neither a verb, an option nor a name is known by half of it."""
+    for keys, printed in (
         ("atfnctl relo\t--help\r", "Read the policy again"),
         ("atfnctl flows --watc\t--help\r", "Repeat until Ctrl-C"),
         ("atfnd lab stat\t--help\r", "Exit code 1 when it is not up"),
+        ("atfnctl queues --nic la\t\r", "ALLOWED"),
+        ("atfnctl queues --nic lab:l\t--json\r", '"allowed_cpus"'),
+        ("atfnctl flows --state stee\t--limit 1\r", "PROTO"),
     ):
         shell.type(keys)
-        shell.read(help_text)
+        shell.read(printed)
         shell.read(PROMPT)
+
+
+def offered(path: Path, typed: str) -> set[str]:
+    """By what Tab after these words offers."""
+    asked = {
+        "_ATFNCTL_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_ARGS": typed,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    return set(forked([ATFNCTL], environment(path) | asked).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        ("atfnctl arm ", {"lab:lab", "eth1"}),
+        ("atfnctl disarm e", {"eth1"}),
+        ("atfnctl measure ", {"lab:lab", "eth1"}),
+        ("atfnctl flows --state s", {"steered", "shared"}),
+        ("atfnctl policy ", {"bulk", "control"}),
+        ("atfnctl events --kind ", {"insert"}),
+    ],
+)
+def test_names_are_offered(daemon: Serving, typed: str, names: set[str]) -> None:
+    assert offered(daemon.socket, typed) == names
+
+
+def test_without_a_daemon_no_name_is_offered(tmp_path: Path) -> None:
+    assert offered(tmp_path / "no.sock", "atfnctl arm ") == set()
 
 
 def commands(command: Any, context: Any = None) -> Iterator[tuple[Any, Any]]:
