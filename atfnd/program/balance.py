@@ -36,7 +36,13 @@ __all__ += [
 BALANCER = "irqbalance"
 NOT_ASKED = errno.EAGAIN, errno.E2BIG  # after these it does not know what it was to be asked
 PATIENCE_S = 25.0  # it answers no client for its interval after a ban
-running, spared = irqbalance.running, irqbalance.spared
+running = irqbalance.running
+
+
+def spared(pid: int) -> frozenset[int] | None:
+    """All that it leaves alone. None: it does not answer now."""
+    asked = irqbalance.spared(pid)
+    return None if asked is None else asked | irqbalance.spared_by_module(pid)
 
 
 def bans(undo_journal: UndoJournal) -> list[Ban]:

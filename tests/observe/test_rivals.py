@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.interrupts.irqbalance import spared
+from atfnd.kernel.interrupts.irqbalance import spare, spared, spared_by_module
 from atfnd.model import Rival
 from atfnd.observe.machine.rivals import rivals
 from tests.wait import until
@@ -73,8 +73,9 @@ def test_tuned_and_its_profile(tmp_path: Path) -> None:
 
 
 @contextmanager
-def answering(address: str, answer: bytes) -> Iterator[list[bytes]]:
-    """A fake irqbalance that answers one question; what it was asked, and by which pid."""
+def answering(address: str, answer: bytes, reads: int = 16384) -> Iterator[list[bytes]]:
+    """A fake irqbalance that answers one question; what it was asked, and by which pid. The real
+    ones read 500 bytes or 16,384."""
     asked: list[bytes] = []
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -84,7 +85,7 @@ def answering(address: str, answer: bytes) -> Iterator[list[bytes]]:
         def answer_one() -> None:
             connection, _ = listener.accept()
             with connection:
-                question, rights, _, _ = connection.recvmsg(500, 200)
+                question, rights, _, _ = connection.recvmsg(reads, 200)
                 asked.extend([question, *(data for _, _, data in rights)])
                 connection.sendall(answer)
 
@@ -108,8 +109,48 @@ def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
     with answering(address, SETUP) as asked:
         assert spared(1234567, tmp_path) == frozenset({52, 7})
     question, credentials = asked
-    assert question == b"setup"
+    assert question.strip() == b"setup"
     assert int.from_bytes(credentials[:4], "little") == os.getpid()
+
+
+@pytest.mark.parametrize(("reads", "takes"), [(500, 120), (16384, 3000)])
+def test_how_many_interrupts_it_takes_at_once_is_found_by_asking(
+    tmp_path: Path, reads: int, takes: int
+) -> None:
+    """And an answer of any length is read to its end."""
+    address, many = "\0irqbalance1234567.sock", range(1000, 1000 + takes)
+    long = b"".join(b"IRQ %d LOAD 0 DIFF 0 CLASS 0 " % irq for irq in range(1000))
+    with answering(address, b"SLEEP 10 " + long + b"BANNED 0 ", reads):
+        assert spared(1234567, tmp_path) == frozenset(range(1000))
+    with answering(address, b"", reads) as asked:
+        if takes == 120:
+            with pytest.raises(OSError, match="more interrupts than"):
+                spare(1234567, many, tmp_path)
+            many = range(1000, 1090)
+        spare(1234567, many, tmp_path)
+    assert asked[0].split()[3:] == [b"%d" % irq for irq in many]
+
+
+def test_what_it_leaves_alone_by_module(tmp_path: Path) -> None:
+    """As irqbalance, by a part of the driver's name, and by the interrupts of the PCI device."""
+    for device, driver, irqs in (("0", "virtio-pci", (40, 41)), ("1", "mlx5_core", (50, 51))):
+        folder = tmp_path / "sys/bus/pci/devices" / device
+        (folder / "msi_irqs").mkdir(parents=True)
+        (tmp_path / "drivers" / driver).mkdir(parents=True)
+        (folder / "driver").symlink_to(tmp_path / "drivers" / driver)
+        (folder / "irq").write_text("11\n" if device == "0" else "12\n")
+        for irq in irqs:
+            (folder / "msi_irqs" / str(irq)).touch()
+    (tmp_path / "proc/7").mkdir(parents=True)
+    for words, expected in (
+        (("--banmod=mlx5",), {50, 51, 12}),
+        (("-m", "virtio", "--banirq=3"), {40, 41, 11}),
+        (("-mvirtio-pci", "--banmod", "mlx5_core"), {40, 41, 11, 50, 51, 12}),
+        (("--banmod=ice",), set()),
+        ((), set()),
+    ):
+        (tmp_path / "proc/7/cmdline").write_text("\0".join(("irqbalance", *words, "")))
+        assert spared_by_module(7, tmp_path) == expected
 
 
 def test_its_answer_counts_more_than_its_options(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from atfnd.kernel.interrupts.irqbalance import spared
+from atfnd.kernel.interrupts.irqbalance import spared, spared_by_module
 from atfnd.model import Rival
 
 __all__ = ["NAMES", "rivals"]
@@ -32,6 +32,7 @@ def rivals(root: Path = Path("/")) -> tuple[Rival, ...]:
             banned_now = spared(pid, root / "run")
             answers = banned_now is not None
             banned = _banned_by_option(process) if banned_now is None else banned_now
+            banned |= spared_by_module(pid, root)
         profile = _profile(root) if name == "tuned" else None
         found.append(Rival(name, pid, banned, profile, answers))
     return tuple(sorted(found, key=lambda rival: (rival.name, rival.pid)))
