@@ -33,7 +33,7 @@ from atfnd.policy.file.load import load
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.restore import restored
+from atfnd.program.restore import restored, take_back
 from atfnd.serve.api.http import serve
 from atfnd.serve.notify import Notify
 from atfnd.trust import doubt, open_regular
@@ -41,6 +41,7 @@ from atfnd.trust import doubt, open_regular
 __all__ = ["RUN_DIR", "restore", "run"]
 
 RUN_DIR = Path("/run/atfnd")
+_ENDING = signal.SIGTERM, signal.SIGINT
 
 
 def _need_root() -> None:
@@ -114,8 +115,19 @@ def run(
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
         daemon.notify_by(Notify.of(os.environ, daemon.log))
         daemon.pace, daemon.guard_pace = Pace.of(os.environ), GuardPace.of(os.environ)
-        asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
-        _say_refused(daemon.restored)
+        journal, undo_journal, _ = journals
+        try:
+            asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))
+        finally:
+            done = restored(journal, undo_journal) if daemon.restoring else []
+            why = "atfnd stops, and the policy says on_stop: restore"
+            for each in done:
+                kind = "undo" if each.done else "refused"
+                daemon.log.add(kind, f"{each.what} {each.left}", why, nic=each.nic)
+        _say_refused(done)
+        if daemon.left and not daemon.restoring:
+            what = f"it has stopped, but {'; '.join(daemon.left)}"
+            raise OperatorError(what, "atfnd restore puts all back", exit_code=1)
 
 
 async def _until_stopped(
@@ -123,14 +135,15 @@ async def _until_stopped(
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, daemon.hangup.set)
     server = await serve(daemon.source, socket_path, daemon.page.turn)
     try:
-        await daemon.run(watches, stop)
+        await daemon.run(watches, stop, server.stop)
     finally:
         await server.stop()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # what follows is done to its end
 
 
 def restore(run_dir: Path = RUN_DIR) -> None:
@@ -142,6 +155,7 @@ def restore(run_dir: Path = RUN_DIR) -> None:
         for trouble in _troubles(journal, undo_journal, operator_journal):
             print(f"atfnd: {trouble}", file=sys.stderr)
         done = restored(journal, undo_journal)
+        take_back(undo_journal)
         for each in done:
             print(each)
         if not done:

@@ -20,9 +20,12 @@ class Agenda:
     ) -> None:
         self._memory, self._waiting, self._due = memory, waiting, due
         self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
 
     def schedule(self) -> None:
         """After every change of the memory."""
+        if self._ended:
+            return
         due_ns = time.monotonic_ns() if self._waiting() else self._memory.next_due_ns()
         if due_ns is None:
             return
@@ -33,6 +36,12 @@ class Agenda:
                 return
             self._timer.cancel()
         self._timer = loop.call_at(at_s, self._call)
+
+    def end(self) -> None:
+        """Nothing is due any more."""
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _call(self) -> None:
         self._timer = None

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.engine.balancers import Balancers
 from atfnd.engine.command import AskBalancer, ReadBalancer
 from atfnd.engine.event import BalancerAsked, BalancerRead, BalancersFound, BansEnding, Event
 from atfnd.model import Restored
-from atfnd.program.balance import BALANCER, bans, journaled, left_alone, running, spared
+from atfnd.program.balance import bans, journaled, left_alone, running, spared
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 
@@ -83,7 +82,3 @@ class Balancing:
             ours = (ban.pid for ban in bans(self._undo_journal) if ban.nic == nic)
             self._executor.take(BansEnding(frozenset(ours)))
             return await self._executor.lift_bans(UndoPermit(nic, "asked for"))
-
-    def lift_all(self, why: str) -> Sequence[Restored]:
-        """At the end. The loop is blocked meanwhile."""
-        return self._executor.lift_every_ban(UndoPermit(BALANCER, why))

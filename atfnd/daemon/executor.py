@@ -66,7 +66,6 @@ from atfnd.model.reception import of_reception
 from atfnd.observe import Observer
 from atfnd.program import balance, lending, setting
 from atfnd.program.actuator import apply
-from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.epoll import EPOLLS, Epolls
 from atfnd.program.host_settings import HOST, HostSettings
@@ -84,7 +83,7 @@ Answer = Callable[[Any], Iterable[Event]]
 
 class UndoPermit(NamedTuple):
     """Our changes are no longer wanted: in a NIC, in the whole machine (HOST), in the cgroups
-    (CGROUPS), in epolls of applications (EPOLLS) or in irqbalance (BALANCER)."""
+    (CGROUPS) or in epolls of applications (EPOLLS)."""
 
     of: str
     why: str
@@ -317,11 +316,6 @@ class Executor:
             code, left = await asyncio.to_thread(balance.unban, pid, {ban.irq for ban in ours})
             done += balance.lifted(self._undo_journal, ours, code, left)
         return done
-
-    def lift_every_ban(self, permit: UndoPermit) -> list[Restored]:
-        """At the end. The loop is blocked meanwhile."""
-        permit.check(BALANCER)
-        return balance.restored(self._undo_journal)
 
     # ---- results
 

@@ -60,7 +60,6 @@ class OperatorCommands:
         self._table = table
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
-        self.restored: Sequence[Restored] = ()  # at a stop, where the policy asks for that
         self.end_measurement: Callable[[str | None], object] = lambda nic: None  # of it, or of all
 
     async def arm(self, nic: str) -> None:
@@ -145,20 +144,14 @@ class OperatorCommands:
         self._executor.take(TakenUp(nic))
         return [*done, *self._release_others(), *await self._arming.balancing.lift(nic)]
 
-    def restore_all(self) -> None:
-        """As `restore` of every NIC, but orders that were given hold."""
-        done, why = list[Restored](), "atfnd stops, and the policy says on_stop: restore"
-        sessions = list(self._nics.sessions.values())
-        self._off(sessions, Disarmed)
-        for session in sessions:
-            try:
-                with self._nics.while_there(session):
-                    done += self._take_out(session, why)
-            except OSError as refusal:  # the other NICs are restored nevertheless
-                left = f"not restored: {refusal.strerror}"
-                done.append(Restored(session.name, "changes", refusal.errno or errno.EIO, left))
-        done += self._release_others()
-        self.restored = [*done, *self._arming.balancing.lift_all(why)]
+    def end(self) -> list[str]:
+        """Nothing is written any more, and every move ends; orders that were given hold. Returns
+        what did not end in order, in words."""
+        sessions = self._nics.sessions
+        for name in sessions:
+            self._executor.take(Disarmed(name))
+        stilled = [(name, self._executor.still(session)) for name, session in sessions.items()]
+        return [f"moves of {name} did not end in order: {why}" for name, why in stilled if why]
 
     def set_aside(self, session: NicSession, why: str) -> list[Restored]:
         """Pause a NIC, and record no order: the next run steers it as before. Interrupts that

@@ -76,8 +76,15 @@ class PolicyReload:
         one in force. OperatorError: the kernel ran short of a resource on the way."""
         self._take_into_force(policy)
 
-    def close(self) -> None:
-        """Nothing is done again any more."""
+    async def end(self) -> None:
+        """What was asked for until now is in force, or refused; nothing is reloaded any more."""
+        if self.hangup.is_set():
+            with suppress(OperatorError):  # it is in the log
+                await self.reload()
+        await self._one.acquire()  # for good
+        self._not_again()
+
+    def _not_again(self) -> None:
         if self._again is not None:
             self._again.cancel()
             self._again = None
@@ -93,7 +100,7 @@ class PolicyReload:
         """Without a pause: no decision uses half of a policy. OperatorError: the kernel ran short
         of a resource on the way. Then this policy, whatever its files say by then, is taken into
         force again in a second."""
-        self.close()
+        self._not_again()
         self._in_force.policy = policy
         try:
             for step in self._steps:

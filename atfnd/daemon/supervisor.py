@@ -8,7 +8,7 @@ One asyncio loop, one thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from atfnd.daemon import own_cpu
@@ -49,7 +49,7 @@ from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, RemainsDue, TakenUp, Tick
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Policy, Restored
+from atfnd.model import Policy
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.interfaces import Interfaces
@@ -182,24 +182,26 @@ class Supervisor:
         self.page = Page(self.source, log)
         self.page.want(policy.web_port)
         reload.tell_ready = reporter.tell_ready
+        self.restoring = False  # it was asked to stop, and the policy wants all undone then
+        self.left: Sequence[str] = ()  # what did not end in order at the stop
 
     @property
     def hangup(self) -> asyncio.Event:
         """Set at SIGHUP."""
         return self._reload.hangup
 
-    @property
-    def restored(self) -> Sequence[Restored]:
-        """At a stop, where the policy asks for that."""
-        return self._operator.restored
-
     def notify_by(self, notify: Notify) -> None:
         """The service manager."""
         self._reporter.notify = self._reload.notify = notify
 
-    async def run(self, nics: Sequence[NicWatch], stop: asyncio.Event) -> None:
-        """Adopt, then steer until `stop` is set. Filters stay in the NIC, and a restart adopts
-        them, unless the policy says `on_stop: restore`."""
+    async def run(
+        self,
+        nics: Sequence[NicWatch],
+        stop: asyncio.Event,
+        close_api: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Adopt, then steer until `stop` is set. Nothing of it goes on afterwards. What it changed
+        stays, for the next run or, if it is `restoring`, for the undo by the journals."""
         loop = asyncio.get_running_loop()
         self._births.start()
         for watch in nics:
@@ -213,31 +215,35 @@ class Supervisor:
         loop.add_reader(self._cpus.fileno(), self._look_at_cpus)
         tasks = [asyncio.ensure_future(each) for each in (stop.wait(), *self._chores(loop))]
         self._reporter.tell_ready()
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()  # a bug ends the daemon loudly; the filters stay, traffic flows on
-        finally:
-            restoring = stop.is_set() and self._in_force.policy.on_stop == "restore"
-            self._reporter.notify.stopping(restoring=restoring)
-            self._measuring.stop()
-            self._guarding.end()
-            self._reload.close()
-            for task in tasks:
-                task.cancel()
-            self._sockets.close()
-            self._surveying.close()
-            self._pairing.close()
-            loop.remove_reader(self._observer.fileno())
-            self._births.close()
-            loop.remove_reader(self._nics.interfaces.links.fileno())
-            loop.remove_reader(self._cpus.fileno())
-            self._cpus.close()
-            if restoring:
-                self._operator.restore_all()
-            for session in self._sessions.values():
-                self._executor.still(session)
-                self._nics.detach(session)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        self._agenda.end()
+        await self._reload.end()
+        self.restoring = stop.is_set() and self._in_force.policy.on_stop == "restore"
+        self._reporter.notify.stopping(restoring=self.restoring)
+        await close_api()
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        self._close(loop)
+        for each in ended:
+            if isinstance(each, Exception):
+                raise each  # a bug ends the daemon loudly; the filters stay, traffic flows on
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What is under way ends first, then what it works on is closed."""
+        self._measuring.stop()
+        self._guarding.end()
+        self._sockets.close()
+        self._surveying.close()
+        self._pairing.close()
+        loop.remove_reader(self._observer.fileno())
+        self._births.close()
+        loop.remove_reader(self._nics.interfaces.links.fileno())
+        loop.remove_reader(self._cpus.fileno())
+        self._cpus.close()
+        self.left = self._operator.end()
+        for session in self._sessions.values():
+            self._nics.detach(session)
 
     def _chores(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[None]]:
         """Regular work that no event starts, at a bounded cost."""

@@ -19,7 +19,7 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
 
-__all__ = ["restored"]
+__all__ = ["restored", "take_back"]
 
 
 def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored]:
@@ -50,12 +50,19 @@ def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored
             continue
         try:
             done += _undone(nic, journal, undo_journal)
+        except OSError as refusal:  # the other NICs are restored nevertheless
+            code = refusal.errno or errno.EIO
+            done.append(Restored(name, "changes", code, f"not restored: {os.strerror(code)}"))
         finally:
             nic.close()
+    return done
+
+
+def take_back(undo_journal: UndoJournal) -> None:
+    """What was left to other programs may be written again."""
     for name in undo_journal.with_manual():
         if name != balance.BALANCER:
             undo_journal.take_back(name)
-    return done
 
 
 def _forget(name: str, journal: FilterJournal, undo_journal: UndoJournal) -> None:

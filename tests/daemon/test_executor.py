@@ -468,12 +468,6 @@ def test_a_ban_is_lifted_by_permit(bed: Bed, monkeypatch: pytest.MonkeyPatch) ->
     [done] = asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
     assert done.done
     assert balance.bans(bed.undo_journal) == [Ban(7, "other", 40)]
-    with pytest.raises(ValueError, match="does not permit"):
-        bed.executor.lift_every_ban(UndoPermit("other", "why"))
-    assert [each.done for each in bed.executor.lift_every_ban(UndoPermit(BALANCER, "end"))] == [
-        True
-    ]
-    assert balance.bans(bed.undo_journal) == []
 
 
 def test_settings_are_put_back_by_permit_and_the_log_says_so(bed: Bed) -> None:

@@ -54,7 +54,7 @@ class Bed:
         self.named = True  # the journal names filters of every NIC
         self.result = [Restored("eth0", "2 filters", 0, "deleted")]
         self.unread = 0
-        self.refuses_take_out = ""
+        self.refuses_take_out = self.refuses_to_end = ""
         for name in ("eth0", "eth1"):
             watch = NicWatch.__new__(NicWatch)
             watch.facts = replace(NIC, name=name)
@@ -68,9 +68,9 @@ class Bed:
             filters=anything(check=self._check, adopt=self._noted("adopt")),
             look_again=self._noted("look again"),
         )
-        executor = anything(still=self._noted("still"), take_out=self._take_out, take=self._take)
+        executor = anything(still=self._still, take_out=self._take_out, take=self._take)
         self.lift = _nothing_of_balance
-        balancing = anything(lift=lambda nic: self.lift(nic), lift_all=lambda *_: [])
+        balancing = anything(lift=lambda nic: self.lift(nic))
         arming = anything(
             balancing=balancing, meet=self._noted("meet"), take_back=self._noted("take back"),
             taken_out=self._noted("taken out"),
@@ -96,6 +96,10 @@ class Bed:
 
     def _noted(self, what: str) -> Callable[[NicSession], None]:
         return lambda session: self.calls.append((what, session.name, session.view.armed))
+
+    def _still(self, session: NicSession) -> str | None:
+        self._noted("still")(session)
+        return os.strerror(errno.EIO) if session.name == self.refuses_to_end else None
 
     def _check(self, session: NicSession) -> None:
         self._noted("check")(session)
@@ -207,21 +211,6 @@ def test_a_counter_that_cannot_be_read_keeps_nothing_from_being_restored(bed: Be
     assert ("take out", "eth0", False) in did
 
 
-def test_at_a_stop_one_nic_that_refuses_keeps_no_other_from_being_restored(bed: Bed) -> None:
-    """And none is armed while another is restored."""
-    unreadable(bed)
-    bed.refuses_take_out = "eth0"
-    bed.operator.restore_all()
-    armed = [(name, *rest) for what, name, *rest in bed.calls if what == "take out"]
-    assert armed == [("eth0", False), ("eth1", False)]
-    assert [bed.view(nic) for nic in ("eth0", "eth1")] == [(False, False)] * 2
-    assert [(each.nic, each.errno) for each in bed.operator.restored if not each.done] == [
-        ("eth0", errno.EIO)
-    ]
-    seen = [standing for what, *_, standing in bed.calls if what == "still"]
-    assert seen == [False, False]
-
-
 def test_a_pause_ends_moves_then_takes_all_out_and_is_recorded(bed: Bed) -> None:
     did = bed.did(bed.operator.pause)
     assert did == [
@@ -320,14 +309,13 @@ def test_a_nic_that_cannot_be_read_after_it_is_undone_is_restored_all_the_same(
         bed.did(bed.operator.restore)
 
 
-def test_at_a_stop_every_nic_is_undone_and_orders_hold(bed: Bed) -> None:
+def test_at_a_stop_no_nic_is_written_before_moves_end_and_orders_hold(bed: Bed) -> None:
     bed.did(bed.operator.arm)
     bed.calls.clear()
-    bed.operator.restore_all()
-    out = [each for each in bed.calls if each[0] == "take out"]
-    assert out == [("take out", "eth0", False), ("take out", "eth1", False)]
-    assert bed.operator.restored == bed.result * 2
-    assert bed.calls[-1] == ("cpus released", [])
+    bed.refuses_to_end = "eth1"
+    assert bed.operator.end() == ["moves of eth1 did not end in order: Input/output error"]
+    assert bed.calls == [("still", "eth0", False), ("still", "eth1", False)]
+    assert [bed.view(nic) for nic in ("eth0", "eth1")] == [(False, False)] * 2
     assert bed.recorded() == (True, False)
 
 

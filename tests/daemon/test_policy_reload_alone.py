@@ -181,13 +181,28 @@ def test_at_the_end_nothing_is_done_again(monkeypatch: pytest.MonkeyPatch) -> No
     async def reload() -> None:
         with pytest.raises(OperatorError):
             await parts.reload.reload()
-        parts.reload.close()
+        await parts.reload.end()
         past = asyncio.Event()
         asyncio.get_running_loop().call_later(0, past.set)
         await within(30, past.wait())
 
     asyncio.run(reload())
     assert not parts.whole.is_set()
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+def test_the_end_waits_for_a_reload_that_was_asked_for(by_signal: bool) -> None:
+    parts = Parts(AFTER)
+
+    async def reload() -> None:
+        if by_signal:
+            parts.reload.hangup.set()
+            await within(30, parts.reload.end())
+        else:
+            await within(30, asyncio.gather(parts.reload.reload(), parts.reload.end()))
+        assert parts.in_force.policy == AFTER
+
+    asyncio.run(reload())
 
 
 def test_what_is_no_shortage_is_a_bug() -> None:

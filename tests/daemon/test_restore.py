@@ -148,6 +148,17 @@ def test_a_stop_restores_where_the_policy_says_so(
         assert standing(lab) == before
 
 
+def test_a_reload_that_was_asked_for_before_the_stop_counts(bed: Bed, lab: Lab) -> None:
+    before = standing(lab)
+    bed.start()
+    bed.steered(bed.apps.tcp())
+    bed.daemon.config.write_text(ON_STOP)
+    assert bed.daemon.process is not None
+    bed.daemon.process.send_signal(signal.SIGHUP)
+    assert bed.daemon.end() == 0, bed.daemon.said()
+    assert standing(lab) == before
+
+
 def test_a_stop_that_cannot_restore_says_so(lab: Lab, tmp_path: Path) -> None:
     with a_bed(lab, tmp_path, "bpf", ON_STOP) as bed:
         name = lab.nic.name

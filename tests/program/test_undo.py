@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Match, Restored
-from atfnd.program import setting
+from atfnd.program import restore, setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
@@ -115,3 +115,15 @@ def test_filters_that_the_kernel_does_not_list_are_said_to_be_left(bed: Bed) -> 
     [left] = [each for each in bed.undone() if each.what == "filters"]
     assert left.errno == errno.EIO
     assert 7 in bed.nic.table
+
+
+def test_a_nic_that_goes_meanwhile_keeps_no_other_from_being_restored(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = FakeNic("gone")
+    gone.refuse("filters", errno.ENODEV)
+    bed.journal.claim("gone", OURS, 2)
+    monkeypatch.setattr(restore, "open_nic", {"gone": gone, "nic": bed.nic}.__getitem__)
+    done = restore.restored(bed.journal, bed.undo_journal)
+    assert {each.nic: each.errno for each in done} == {"gone": errno.ENODEV, "nic": 0}
+    assert list(bed.nic.table) == [3]

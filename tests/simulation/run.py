@@ -342,6 +342,12 @@ class Run:
         stops = self.world.seen["stop"]
         self.service.stop()
         whole = self.world.seen["stop"] > stops and self._refused_undo() == refused
+        if asked and whole and self.service.undone is None:
+            self.world.broken("restore", "it stops, and undoes nothing")
+        if self.service.undone is not None:
+            self.world.seen["restored at a stop"] += 1
+            for nic in self.nics:
+                self._undone(nic, self.service.undone)
         for each in (self.kernel.cgroups, self.kernel.host) if asked and whole else ():
             if (how := each.not_as_found()) is not None:
                 self.world.broken("restore", how)

@@ -32,7 +32,7 @@ from atfnd.program.host_settings import HOST
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.restore import restored
+from atfnd.program.restore import restored, take_back
 from tests.simulation.disk import Disk, WatchedJournal
 from tests.simulation.kernel import NICS, Kernel
 from tests.simulation.loop import WorldLoop
@@ -68,6 +68,7 @@ class Service:
         self.written: set[tuple[Match, int]] = set()  # by any run of it
         self.supervisor: Supervisor | None = None
         self.refusal: str | None = None  # of the last order: why not all of it was done
+        self.undone: list[Restored] | None = None  # at the last stop; None: it undid nothing
         kernel.opened = self._opened
         kernel.balancers.journal = lambda: self.undo_journal
         kernel.cgroups.journal = lambda: self.undo_journal
@@ -103,7 +104,11 @@ class Service:
         )  # fmt: skip
         supervisor.pace = PACE
         self._stop = asyncio.Event()
-        self._task = self._loop.create_task(supervisor.run(watches, self._stop))
+        self._task = self._loop.create_task(supervisor.run(watches, self._stop, self._close_api))
+
+    async def _close_api(self) -> None:
+        """Answers that are under way take a while."""
+        await asyncio.to_thread(int)
 
     def _open_journals(self) -> None:
         self._closing.clear()
@@ -158,6 +163,11 @@ class Service:
         """Pass on what ended it. When it was asked to end, it has closed what it had open."""
         if self.alive and self._task.done():
             self._task.result()
+            assert self.supervisor is not None
+            if timers := self._loop.timers():
+                self._world.broken("leak", f"it ends, and {timers} timers go on")
+            if self.supervisor.restoring:
+                self.undone = restored(self.journal, self.undo_journal)
             self._interfaces.close()
             self._observer.close()
             if left := self._kernel.descriptors.still_open():
@@ -207,6 +217,7 @@ class Service:
 
     def stop(self) -> None:
         """SIGTERM: it has ended afterwards."""
+        self.undone = None
         if self.alive:
             self._stop.set()
             limit_ns = self._world.now_ns + PATIENCE_NS
@@ -225,6 +236,7 @@ class Service:
         def restore() -> None:
             self._open_journals()
             done.extend(restored(self.journal, self.undo_journal))
+            take_back(self.undo_journal)
             done.append(Restored("", "", 0, ""))
 
         try:
@@ -257,11 +269,13 @@ class Service:
         return self.supervisor._engine.exclusion
 
     def restores_at_stop(self) -> bool:
-        """The policy in force asks for that, and no other is about to come into force."""
+        """The policy asks for that: the one in force, or that of a reload which is not over yet."""
         there = self.supervisor
-        if there is None or there.hangup.is_set():
+        if there is None:
             return False
-        return there._in_force.policy.on_stop == "restore"
+        reloads = there.hangup.is_set() or there._reload._one.locked()
+        policy = load(self._policy_file) if reloads else there._in_force.policy
+        return policy.on_stop == "restore"
 
     def armed(self, nic: str) -> bool:
         """It may write to this NIC."""
