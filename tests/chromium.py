@@ -121,18 +121,6 @@ class Tab:
             width=pixels, height=height, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
 
-    def hurry(self, times: int) -> None:
-        """The clock and the timers of the page that is opened next are that much faster; those of
-        pages after it, too."""
-        self.call(
-            "Page.addScriptToEvaluateOnNewDocument",
-            source=f"""
-            const now = performance.now.bind(performance), later = window.setTimeout;
-            performance.now = () => {times} * now();
-            window.setTimeout = (what, ms) => later(what, ms / {times});
-            """,
-        )
-
     def picture(self, file: Path) -> None:
         """Write the whole page to it, as PNG."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]

@@ -37,6 +37,7 @@ from atfnd.model import (
     ForwardedTotals,
     Gain,
     GuardState,
+    History,
     HostStanding,
     InterfaceRule,
     Lateness,
@@ -56,6 +57,7 @@ from atfnd.model import (
     Policy,
     ReadBytes,
     Restored,
+    Sample,
     Status,
     Survey,
     SurveyedReads,
@@ -182,6 +184,14 @@ class Published:
             ),
             cpu=CpuUse(allowed=0.01, used=0.0125, over=True, waiting=3),
         )
+
+    def history(self) -> History:
+        """Of the second and the third minute."""
+        ended = (("hold", "proven", 2),)
+        shares = (None, 0.25, 0.5, 0.98, 0.98)
+        at_ns = (n * 10**10 + 60 * 10**9 for n in range(len(shares)))
+        samples = (Sample(at, share, ended) for at, share in zip(at_ns, shares, strict=True))
+        return History(10.0, tuple(samples))
 
     def counts(self) -> Counts:
         nics = [

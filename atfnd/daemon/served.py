@@ -11,6 +11,7 @@ from atfnd.daemon.measuring import Measuring
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.pairing import Pairing
 from atfnd.daemon.reload import PolicyReload
+from atfnd.daemon.remembering import Remembering
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.surveying import Surveying
@@ -27,6 +28,7 @@ class Served:
     def __init__(
         self,
         reporter: Reporter,
+        remembering: Remembering,
         operator: OperatorCommands,
         reload: PolicyReload,
         reports: WantedReports,
@@ -39,7 +41,8 @@ class Served:
         measuring: Measuring,
     ) -> None:
         self._sockets, self._in_force = sockets, in_force
-        self.status, self.counts = reporter.status, reporter.counts
+        self.status, self.history = reporter.status, remembering.history
+        self.counts = reporter.counts
         self.flows, self.names, self.nics = reporter.flows, reporter.names, reporter.nics
         self.topology, self.cpu_time = reporter.topology, reporter.cpu_time
         self.events, self.later_than = reporter.events, reporter.later_than

@@ -37,6 +37,7 @@ from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.pairing import Pairing
 from atfnd.daemon.recording import Recorder
 from atfnd.daemon.reload import PolicyReload, Step
+from atfnd.daemon.remembering import Remembering
 from atfnd.daemon.reporter import Reporter
 from atfnd.daemon.served import Served
 from atfnd.daemon.session import NicSession, Sessions, moving
@@ -166,8 +167,10 @@ class Supervisor:
         reporter.forwarded = self._pairing.totals
         self._forwarded = Forwarded(engine, in_force, sessions, self._pairing, log, executor.take)
         self._translating = Translating(engine, executor, sessions, in_force, log, self._shortage)
+        self._remembering = Remembering(reporter.status)
         self.source = Served(
             reporter,
+            self._remembering,
             operator,
             reload,
             reports,
@@ -269,7 +272,7 @@ class Supervisor:
         chores = [self._reload.hangups(), self._reporter.punctuality.watch()]
         self._guarding.pace = self.guard_pace
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
-        chores.append(self._pairing.keep())
+        chores += [self._pairing.keep(), self._remembering.keep(self.pace)]
         chores.append(self._translating.keep(self.pace))
         chores.append(own_cpu.keep(self._executor.take, counts=self.pace.counts))
         chores += map(rounds.regularly, looks)

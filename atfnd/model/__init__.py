@@ -20,6 +20,7 @@ from atfnd.model.finding import *
 from atfnd.model.flow import *
 from atfnd.model.gain import *
 from atfnd.model.guard import *
+from atfnd.model.history import *
 from atfnd.model.measured import *
 from atfnd.model.nic import *
 from atfnd.model.pairs import *

@@ -17,6 +17,7 @@ from atfnd.model import (
     Flow,
     FlowKey,
     Gain,
+    History,
     Measurement,
     MeasuringStep,
     NapiTime,
@@ -37,6 +38,9 @@ class Source(Protocol):
     the daemon already knows. Only `nics` and `cpu_time` ask the kernel."""
 
     def status(self) -> Status: ...
+
+    def history(self) -> History:
+        """The last hour of the little that is worth drawing, since the daemon's start."""
 
     def counts(self) -> Counts:
         """What is counted since the start."""

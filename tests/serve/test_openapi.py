@@ -65,6 +65,7 @@ def test_it_is_served(daemon: Serving) -> None:
     ("path", "query"),
     [
         ("/v1/status", ""),
+        ("/v1/history", ""),
         ("/v1/flows", "limit=2"),
         ("/v1/flows", "state=steered&nic=lab:lab&pid=4120&comm=ip*"),
         ("/v1/flows/stream", ""),
@@ -79,6 +80,7 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/cpu-time", ""),
         ("/v1/events", "limit=5"),
         ("/v1/doctor", ""),
+        ("/v1/doctor/latest", ""),
         ("/v1/gain", "seconds=1"),
         ("/v1/gain", "nic=eth1"),
         ("/v1/pairs", "seconds=1"),

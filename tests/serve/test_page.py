@@ -34,8 +34,18 @@ def test_it_shows_the_same_as_the_socket(port: int) -> None:
     rows = ask(port, "/v1/flows/stream").body.splitlines()
     assert [json.loads(row)["comm"] for row in rows] == ["iperf3"] * 3
     assert json.loads(ask(port, "/v1/queues").body)["queues"][0]["nic"] == "lab:lab"
+    samples = json.loads(ask(port, "/v1/history").body)["samples"]
+    assert [each["locality"] for each in samples] == [None, 0.25, 0.5, 0.98, 0.98]
     assert json.loads(ask(port, "/v1/topology").body)["cpus"]
     assert json.loads(ask(port, "/v1/cpu-time").body)["cpus"][1]["busy_ns"] == 10**9
+
+
+def test_doctor_looks_once_a_minute_and_only_what_is_in_the_way_is_shown(port: int) -> None:
+    """However many readers ask: a look opens every interface."""
+    first, second = (json.loads(ask(port, "/v1/doctor/latest").body) for _ in range(2))
+    assert [each["level"] for each in first["findings"]] == ["warning"]
+    assert second["findings"] == first["findings"]
+    assert second["age_s"] > first["age_s"]
 
 
 def test_every_file_is_there_and_names_no_other_place(port: int) -> None:
@@ -110,6 +120,7 @@ def test_nothing_can_be_changed(port: int, method: str, path: str) -> None:
     ["/v1/nics", "/v1/filters", "/v1/rules", "/v1/events", "/v1/events/stream",
      "/v1/pairs", "/v1/pairs/explain",
      "/v1/explain?flow=1", "/v1/policy", "/v1/plan", "/v1/record", "/v1/doctor",
+     "/v1/doctor?nic=lo",
      "/v1/openapi.yaml", "/metrics", "/v1/disarm", "/index.html",
      "/../http.py", "/%2e%2e/http.py", "/page/page.js", "/favicon.ico"],
 )  # fmt: skip

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The page in a browser, over a daemon of model values: a large machine, hostile names, light and
-dark, a keyboard, a narrow window, a daemon that goes and comes.
+"""The page in a browser, over a daemon of model values. One browser for all of it: its start takes
+seconds. Pictures of the page are in build/page.
 """
 
 from __future__ import annotations
@@ -8,28 +8,42 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from atfnd.model import (
     Cpu,
     CpuTime,
+    Finding,
+    FlowKey,
+    FlowState,
+    GuardState,
+    History,
+    Level,
+    Move,
     NapiTime,
+    NicGuard,
     NicReads,
     NicView,
+    Protocol,
     QueueStats,
     ReadBytes,
+    Sample,
     Status,
     Topology,
 )
 from tests.chromium import chromium
 from tests.looked_at import LookedAt
-from tests.paged import Paging, free_port, paging
+from tests.paged import free_port, paging
 from tests.published import Published, flow, lab
 from tests.wait import until
 
 __all__: list[str] = []
 
+PICTURES = Path(__file__).parents[2] / "build" / "page"
+WIDE, PHONE = 1400, 360
+S = 10**9
 HOSTILE = [
     "<img src=x onerror=document.body.remove()>",
     "<script>document.title='taken'</script>",
@@ -37,39 +51,94 @@ HOSTILE = [
     "</td></table><h1 id=planted>",
     "&lt;b&gt; ${1} {{1}} \u202e\x1b[31m",
 ]
-CELLS = "#heat tbody td"
 EVERY_MS = 2000  # as page.js has it
-LONG_S = 120.0  # each look lays out a thousand rows
+NOT_THERE = "core: no filter can be written, because the table of the NIC is full; RSS instead"
+LONG = (
+    "its thread runs on CPU 1; near llc: CPU 5 shares no cache with it, CPU 6 is isolated, CPU 7 "
+    "is offline, and the queues of the others follow their threads; core instead: queue 1 is "
+    "delivered there, and its filter waits until the old queue has drained"
+)
+STOPPED = NicGuard(
+    "lab:lab", GuardState.STOPPED, 31, 2, 1, 0.124,
+    "steering took +12.4% CPU per byte, by 31 pairs of slots",
+)  # fmt: skip
+VERDICTS = ["proven", "verified", "quiet", "unproven", "violated", "no effect", "refused", "done"]
+WAYS = ["hold", "birth", "follow", "hold", "none", "gap", "none", "birth"]
 
 
-class Large(Published):
-    """64 queues on the first of 256 CPUs, and as many flows as a test puts there."""
+class Office(Published):
+    """An hour in which locality rises from a quarter to nearly all, with a time without reads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.moved: tuple[tuple[str, str, int], ...] = ()
-        self.more = [0] * 64  # packets of each queue from one look to the next
-        self.packets = [0] * 64
-        self.reads_seen = True
-        self.local: int | None = None  # percent of the bytes that were read lately
-        self.busy: dict[int, float] = {}  # share of the time from one look to the next
+        self.since_ns = time.monotonic_ns() - 4000 * S
+        self.samples = [
+            Sample(
+                self.since_ns + (400 + 10 * n) * S,
+                None if 90 <= n < 110 else min(0.25 + n / 300, 0.98),
+                ((WAYS[n % 8], VERDICTS[n % 8], 1 + n % 5),) if n % 3 == 0 else (),
+            )
+            for n in range(360)
+        ]
+        self.guard = STOPPED
         self.looks = 0
+        self.packets = (0, 40, 700, 250_000)  # of each queue, from one look to the next
+        self.put(40_001, move=Move("hold", "proven", "", 0, 40_000))
+        thread = flow(1).thread
+        assert thread is not None
+        nginx = replace(thread, tid=811, pid=811, comm="nginx")
+        far = bytes.fromhex("20010db80000000000000000ffff0001")
+        near = bytes.fromhex("20010db800000000000000000000abcd")
+        long_key = FlowKey(Protocol.TCP, near, 65_443, far, 61_234)
+        self.put(40_002, thread=nginx, app_cpu=2, rx_cpu=0, rx_queue=0, target_cpu=2,
+                 state=FlowState.WANTED, location=None, fell_back=NOT_THERE)  # fmt: skip
+        self.put(40_003, thread=nginx, app_cpu=1, rx_cpu=None, rx_queue=None, why=LONG)
+        self.put(1, key=long_key, app_cpu=1, rx_cpu=1, rx_queue=1, target_cpu=1, why=LONG)
+        what = "irqbalance (pid 812) moves its interrupts 40-47: no queue stays on its CPU"
+        self.findings += [
+            Finding("lab:lab", Level.BLOCKER, "ntuple filters are off", "ethtool -K lab ntuple on"),
+            Finding("eth1", Level.WARNING, what, "ban them in IRQBALANCE_ARGS"),
+        ]
+
+    def put(self, *ports: int, **changes: object) -> None:
+        for port in ports:
+            self.table.put(flow(port)._replace(**changes))  # type: ignore[arg-type]
 
     def status(self) -> Status:
-        recent = ReadBytes() if self.local is None else ReadBytes(self.local, 100 - self.local)
-        reads = NicReads("lab:lab", ReadBytes(50, 50), ReadBytes(), recent, 10_000_000_000)
-        measured = (reads,) if self.reads_seen else None
-        return replace(super().status(), moves=self.moved, reads=measured)
+        reads = NicReads(
+            "lab:lab", ReadBytes(980, 20), ReadBytes(50, 150), ReadBytes(98, 2), 10 * S
+        )
+        moved = tuple((how, each, 9_000) for how, each in zip(WAYS, VERDICTS, strict=True))
+        return replace(super().status(), since_ns=self.since_ns, reads=(reads,), moves=moved)
 
-    def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
-        self.looks += 1
-        at_ns = self.looks * 2 * 10**9
-        busy_ns = {cpu: int(share * at_ns) for cpu, share in self.busy.items()}
-        return CpuTime(at_ns, busy_ns, dict.fromkeys(busy_ns, 0), {}, {}, {}), []
+    def history(self) -> History:
+        return History(10.0, tuple(self.samples))
 
     def nics(self) -> list[NicView]:
-        self.packets = [n + more for n, more in zip(self.packets, self.more, strict=True)]
-        counted = tuple(QueueStats(n, packets, 0, 0, 0) for n, packets in enumerate(self.packets))
+        self.looks += 1
+        counted = (QueueStats(n, p * self.looks, 0, 0, 0) for n, p in enumerate(self.packets))
+        one = lab()
+        return [replace(one, stats=replace(one.stats, queues=tuple(counted))), self.views[1]]
+
+    def cpu_time(self) -> tuple[CpuTime, Sequence[NapiTime]]:
+        at_ns = self.looks * S
+        busy_ns = {n: at_ns * percent // 100 for n, percent in enumerate((3, 12, 58, 100))}
+        return CpuTime(at_ns, busy_ns, dict.fromkeys(busy_ns, 0), {}, {}, {}), []
+
+
+class Large(Office):
+    """64 queues on the first of 256 CPUs, and 1500 flows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for port in range(2, 1500):
+            self.put(port, bytes=port)
+        self.put(1, bytes=10**12, rx_queue=63, rx_cpu=63, app_cpu=200)
+
+    def nics(self) -> list[NicView]:
+        self.looks += 1
+        packets = {7: 6_000 * self.looks, 63: 4_000_000 * self.looks}
+        counted = tuple(QueueStats(n, packets.get(n, 0), 0, 0, 0) for n in range(64))
         one = lab()
         queues = tuple(replace(one.queues[0], index=n, cpu=n) for n in range(64))
         return [replace(one, queues=queues, stats=replace(one.stats, queues=counted))]
@@ -78,10 +147,6 @@ class Large(Published):
         cpus = (Cpu(n, n != 255, 0, 0, n, (n,), (n,), False, False) for n in range(256))
         return Topology(tuple(cpus), ())
 
-    def put(self, *ports: int, **changes: object) -> None:
-        for port in ports:
-            self.table.put(flow(port)._replace(**changes))  # type: ignore[arg-type]
-
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookedAt]:
@@ -89,267 +154,190 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookedAt]:
         yield LookedAt(tab, 0)
 
 
-@pytest.fixture
-def daemon() -> Iterator[tuple[int, Paging, Large]]:
-    source, port = Large(), free_port()
-    with paging(source, port) as made:
-        yield port, made, source
+@pytest.fixture(scope="module")
+def office(browser: LookedAt) -> Iterator[LookedAt]:
+    """Opened once; what is on it stays."""
+    port = free_port()
+    with paging(Office(), port):
+        made = LookedAt(browser.tab, port)
+        made.open(pixels=WIDE)
+        until(lambda: made.heat(3, 3) not in (None, 0), "packets have been counted twice")
+        yield made
 
 
-@pytest.fixture
-def page(browser: LookedAt, daemon: tuple[int, Paging, Large]) -> LookedAt:
-    return LookedAt(browser.tab, daemon[0])
+def shown(browser: LookedAt, port: int) -> LookedAt:
+    """Of this daemon, once it has shown everything."""
+    page = LookedAt(browser.tab, port)
+    page.open()
+    return page
 
 
-@pytest.fixture
-def source(daemon: tuple[int, Paging, Large]) -> Large:
-    return daemon[2]
+def test_what_is_on_top(office: LookedAt) -> None:
+    """Does it pay, and what prevents it."""
+    assert office.texts("dt")[:3] == ["guard", "doctor", "armed"]
+    assert office.text('[data-of="guard"]') == (
+        "lab:lab: stopped: steering took +12.4% CPU per byte, by 31 pairs of slots"
+    )
+    assert office.text('[data-of="doctor"]') == (
+        "1 blocker, 2 warnings: nothing can be steered before these are removed"
+    )
+    assert office.texts("#findings li")[:2] == [
+        "blocker, lab:lab: ntuple filters are off → ethtool -K lab ntuple on",
+        "warning, eth1: irqbalance (pid 7) moves it → ban them",
+    ]
 
 
-@pytest.fixture
-def made(daemon: tuple[int, Paging, Large]) -> Paging:
-    return daemon[1]
+def test_the_hour_before_the_page_was_opened(office: LookedAt) -> None:
+    line = office.attribute(".locality path", "d")
+    parts = [part.replace("h0", "").split("L") for part in line.split("M")[1:]]
+    assert len(parts) == 2  # broken where nothing was read
+    first, last = (tuple(map(float, parts[n][n].split())) for n in (0, -1))
+    assert first == pytest.approx((0, 75), abs=10)
+    assert last == pytest.approx((1000, 2), abs=10)
+    assert office.text("#locality") == (
+        "Now: 98.00% of bytes processed on the CPU that read them, last 10 s. "
+        "Since start: 98.0 % while armed, 25.0 % while not armed."
+    )
+    assert office.count('[data-by="verdict"] rect') > 60
+    rows = [office.texts(f".totals tr:nth-child({n}) td") for n in (1, 2)]
+    assert [row[:2] for row in rows] == [["hold", "proven"], ["birth", "verified"]]
+    assert all(0 < int(row[2]) < 9_000 == int(row[3].replace(",", "")) for row in rows)
 
 
-def test_names_of_others_are_text(page: LookedAt, source: Large) -> None:
+@pytest.mark.parametrize("pixels", [WIDE, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read(office: LookedAt, scheme: str, pixels: int) -> None:
+    office.tab.scheme(scheme)
+    office.tab.width(pixels)
+    office.tab.picture(PICTURES / f"{scheme}-{pixels}.png")
+    office.fits()
+    office.is_readable()
+    office.is_by_itself()
+    edges = {
+        placed: office.style(f'#flows [data-placed="{placed}"]', "borderLeftStyle")
+        for placed in ("yes", "no", "unknown")
+    }
+    assert edges == {"yes": "none", "no": "solid", "unknown": "dotted"}
+    across = "document.querySelector('.across')"
+    assert office.tab.value(f"{across}.scrollWidth <= {across}.clientWidth")
+    widths = "[...document.querySelectorAll('header, main, .locality, #flows')]"
+    whole = f"{widths}.every((each) => each.getBoundingClientRect().width > innerWidth - 48)"
+    assert office.tab.value(whole)
+
+
+def test_a_row_has_the_load_of_its_cpu_and_the_reason_of_a_flow(office: LookedAt) -> None:
+    assert office.texts("#heat .load")[:5] == ["3 %", "12 %", "58 %", "100 %", "–"]
+    assert NOT_THERE in office.column("why")
+    office.do("#misplaced", "each.click()")
+    assert sorted(office.column("placed")) == ["not known", "✗ no"]
+    assert office.text("#cut") == "2 that pass, of 4 flows: 1 misplaced, 1 not known"
+    office.do("#misplaced", "each.click()")
+
+
+def test_with_a_keyboard(office: LookedAt) -> None:
+    for _ in range(40):
+        office.tab.key("Tab")
+        if office.tab.value("document.activeElement.textContent") == "comm":
+            break
+    assert office.tab.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    names = ["iperf3", "iperf3", "nginx", "nginx"]
+    for order, wanted in (("ascending", names), ("descending", names[::-1])):
+        office.tab.key("Enter")
+        assert office.attribute('#flows th[data-of="comm"]', "aria-sort") == order
+        assert [each.split()[0] for each in office.column("comm")] == wanted
+
+
+def test_it_asks_for_nothing_while_hidden(office: LookedAt) -> None:
+    def a_while_later() -> int:
+        """How much it asked for in a time in which it would twice, by its own timers."""
+        before = len(office.tab.asked)
+        office.tab.value(f"new Promise(over => setTimeout(over, {2 * EVERY_MS}))")
+        return len(office.tab.asked) - before
+
+    look = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }});"
+    look += "document.dispatchEvent(new Event('visibilitychange'))"
+    office.tab.value(look.format("true"))
+    assert office.text("#connection") == "paused while hidden"
+    assert a_while_later() == 0
+    office.tab.value(look.format("false"))
+    until(lambda: office.text("#connection") == "live", "it goes on")
+
+
+def test_names_of_others_are_text_and_markup_is_refused(browser: LookedAt) -> None:
+    source, port = Office(), free_port()
     thread = flow(1).thread
     assert thread is not None
     for n, name in enumerate(HOSTILE):
         hostile = replace(thread, comm=name, pid=n + 1, tid=n + 1)
-        source.put(n, thread=hostile, rule_name=name, why=name)
-    page.open()
-    expected = sorted(f"{name} ({n + 1})" for n, name in enumerate(HOSTILE))
-    assert sorted(page.column("comm")) == expected
-    assert sorted(page.column("why")) == sorted(page.column("policy")) == sorted(HOSTILE)
-    page.filter("<IMG onerror")
-    assert page.column("why") == HOSTILE[:1]
-    assert page.tab.value("document.title") == "atfnd"
-    assert page.count("img, #planted, body script, svg:not(figure svg)") == 0
-    page.is_by_itself()
+        source.put(n + 1, thread=hostile, rule_name=name, why=name)
+    with paging(source, port):
+        page = shown(browser, port)
+        found = set(page.column("comm"))
+        assert {f"{name} ({n + 1})" for n, name in enumerate(HOSTILE)} <= found
+        assert set(HOSTILE) <= set(page.column("why")) & set(page.column("policy"))
+        page.filter("<IMG onerror")
+        assert page.column("why") == HOSTILE[:1]
+        assert page.tab.value("document.title") == "atfnd"
+        assert page.count("img, #planted, body script, svg:not(figure svg)") == 0
+        page.is_by_itself()
+        refused = "try { document.body.%s; 'set' } catch (fault) { fault.name }"
+        assert page.tab.value(refused % "innerHTML = '<b>x</b>'") == "TypeError"
+        assert page.tab.value("try { eval('1') } catch (fault) { fault.name }") == "EvalError"
+        loads = "fetch('http://192.0.2.1/').then(() => 'loaded', () => 'refused')"
+        assert page.tab.value(loads) == "refused"
+        assert any("Content Security Policy" in each for each in page.tab.faults())
 
 
-def test_markup_is_refused_even_if_the_page_would_set_it(page: LookedAt) -> None:
-    """What the policy of its content is for."""
-    page.open()
-    refused = "try { document.body.%s; 'set' } catch (fault) { fault.name }"
-    assert page.tab.value(refused % "innerHTML = '<b>x</b>'") == "TypeError"
-    assert page.tab.value("try { eval('1') } catch (fault) { fault.name }") == "EvalError"
-    loads = "fetch('http://192.0.2.1/').then(() => 'loaded', () => 'refused')"
-    assert page.tab.value(loads) == "refused"
-    assert any("Content Security Policy" in each for each in page.tab.faults())
+def test_64_queues_256_cpus_and_1500_flows(browser: LookedAt) -> None:
+    cells, port = "#heat tbody td", free_port()
+    with paging(Large(), port):
+        page = shown(browser, port)
+        assert page.count("#flows tbody") == 1000
+        assert page.text("#cut") == "the fastest 1,000 of 1,503 flows"
+        assert page.column("flow")[0].endswith("← 10.9.0.1:1")  # most bytes, while no rate is known
+        page.filter("10.9.0.1:777 steered")
+        assert page.column("flow") == ["tcp 10.0.0.2:5201 ← 10.9.0.1:777"]
+        until(lambda: (page.heat(7, 7), page.heat(63, 63)) == (3, 5), "queues 7 and 63 are hot")
+        assert (page.heat(8, 8), page.heat(7, 8)) == (0, None)
+        assert "packets/s arrive" in page.attribute('td[data-cpu="63"][data-queue="63"]', "title")
+        read = page.text('td[data-cpu="200"][data-queue="63"]')
+        assert (read or "").strip() == "1 flow"
+        assert page.count(cells) == 65 * 64
+        page.do("#every-cpu", "each.click()")
+        assert page.count(cells) == 255 * 64  # all that are online
+        page.is_by_itself()
 
 
-def test_64_queues_and_256_cpus(page: LookedAt, source: Large) -> None:
-    source.more[7], source.more[63] = 6_000, 4_000_000
-    source.put(1, rx_queue=63, rx_cpu=63, app_cpu=200)
-    page.open()
-    until(lambda: (page.heat(7, 7), page.heat(63, 63)) == (3, 5), "queues 7 and 63 are hot")
-    assert page.heat(8, 8) == 0
-    assert page.heat(7, 8) is None
-    assert "packets/s arrive" in page.attribute('td[data-cpu="63"][data-queue="63"]', "title")
-    read = page.text('td[data-cpu="200"][data-queue="63"]')
-    assert (read or "").strip() == "1 flow"
-    assert page.count(CELLS) == 65 * 64
-    page.do("#every-cpu", "each.click()")
-    until(lambda: page.count(CELLS) == 255 * 64, "all that are online are shown")
-    assert page.texts("#heat tbody th")[-1].startswith("CPU 254 ")
-    page.is_by_itself()
-
-
-def test_the_fastest_1000_flows_are_shown_and_that_there_are_more(
-    page: LookedAt, made: Paging, source: Large
-) -> None:
-    def fill(faster: int) -> None:
-        now_ns = time.monotonic_ns()
-        for n in range(1500):
-            fast = 1_000_000 * faster * (n >= 1490)
-            source.put(n + 1, bytes=2000 - n + fast, used_ns=now_ns)
-
-    made.do(lambda: fill(0))
-    page.open()
-    assert page.count("#flows tbody") == 1000
-    assert page.text("#cut") == "the fastest 1,000 of 1,500 flows"
-    biggest = "tcp 10.0.0.2:5201 ← 10.9.0.1:1"  # as long as no rate is known
-    assert page.column("flow")[0] == biggest
-    faster = iter(range(1, 1000))
-
-    def fastest() -> bool:
-        made.do(lambda: fill(next(faster)))
-        return sorted(page.column("flow")[:10]) == sorted(
-            f"tcp 10.0.0.2:5201 ← 10.9.0.1:{n + 1}" for n in range(1490, 1500)
+def test_what_is_empty_says_why_as_atfnctl_does(browser: LookedAt) -> None:
+    source, port = Published(), free_port()
+    with paging(source, port) as made:
+        page = shown(browser, port)
+        assert (page.text("#no-flows") or "").startswith(
+            "no misdelivered flow in the table; 2 interfaces watched; 99.50% of bytes processed"
         )
-
-    until(fastest, "the ten that have become fast come first", LONG_S)
-    assert "bit/s" in page.column("rate")[0]
-    page.filter("10.9.0.1:777 steered")
-    assert page.column("flow") == ["tcp 10.0.0.2:5201 ← 10.9.0.1:777"]
-    page.filter("no such")
-    assert (page.column("flow"), page.text("#cut")) == ([], "0 that pass, of 1,500 flows")
-
-
-def test_only_those_misplaced_and_those_of_which_it_is_not_known(
-    page: LookedAt, source: Large
-) -> None:
-    source.put(1)
-    source.put(2, rx_cpu=1, bytes=2)
-    source.put(3, rx_cpu=None, rx_queue=None, bytes=1)
-    page.open()
-    assert page.text("#cut") == "3 flows"
-    page.do("#misplaced", "each.click()")
-    assert page.column("flow") == [f"tcp 10.0.0.2:5201 ← 10.9.0.1:{port}" for port in (2, 3)]
-    assert page.column("placed") == ["✗ no", "not known"]
-    assert page.text("#cut") == "2 that pass, of 3 flows: 1 misplaced, 1 not known"
+        assert source.pairs_wanted == []
+        page.do("#count-forwarded", "each.click()")
+        rows = "document.querySelectorAll('.pairs tbody tr').length"
+        until(lambda: page.tab.value(rows) == 3, "they are shown")
+        assert page.texts(".pairs tr:first-child td") == [
+            "lab:lab", "0", "0", "eth1", "0", "2", "LLC", "3K", "12 Mbit/s"
+        ]  # fmt: skip
+        assert page.text("#forwarded-said") == "30.0 % are received and sent on one CPU."
+        made.do(source.views.clear)
+        source.unseen = "the kernel refuses the program"
+        said = "not counted: the kernel refuses the program"
+        until(lambda: page.text("#forwarded-said") == said, "it says so")
+        none = "no interface is watched: `atfnctl doctor NIC` says why"
+        until(lambda: page.text("#no-flows") == page.text("#heat") == none, "it says so")
+        page.is_by_itself()
 
 
-def test_why_a_flow_is_not_where_its_policy_wants_it(page: LookedAt, source: Large) -> None:
-    source.put(1, fell_back="no queue is delivered there; core instead")
-    page.open()
-    assert page.column("why") == ["no queue is delivered there; core instead"]
-
-
-def line(page: LookedAt) -> list[list[tuple[float, float]]]:
-    """The parts of the line of read locality: minutes ago, and percent."""
-    parts = page.attribute(".locality path", "d").split("M")[1:]
-    points = [[each.split() for each in part.replace("h0", "").split("L")] for part in parts]
-    return [[(10 - float(x) / 100, 100 - float(y)) for x, y in part] for part in points]
-
-
-def test_read_locality_over_time(page: LookedAt, made: Paging, source: Large) -> None:
-    source.local = 25
-    page.open()
-    assert page.text("#locality") == "Now: 25.0 %. Since start: 50.0 % while armed."
-    source.local = 75
-    until(lambda: [y for _, y in line(page)[0]][-1:] == [75], "the line goes on")
-    [[first, *_, last]] = line(page)
-    assert first[1] == 25
-    assert last[0] == pytest.approx(0, abs=0.05)
-    assert page.attribute(".locality svg", "aria-label") == (
-        "Read locality of the last 10 minutes: from 25.0 % to 75.0 %"
-    )
-    made.want(None)
-    until(lambda: "does not answer" in (page.text("#connection") or ""), "it says so")
-    made.want(page.port)
-    until(lambda: len(line(page)) == 2, "nothing is drawn for the time without an answer")
-    source.local = None
-    until(lambda: (page.text("#locality") or "").startswith("No data read lately."), "it says so")
-    assert {y for part in line(page) for _, y in part} == {25, 75}
-    source.reads_seen = False
-    until(lambda: (page.text("#locality") or "").startswith("Not measured: "), "it says so")
-    assert not page.tab.value("document.querySelector('.locality').checkVisibility()")
-
-
-def test_the_load_of_each_cpu(page: LookedAt, source: Large) -> None:
-    source.busy = {0: 0.004, 7: 0.37, 63: 1.5}
-    page.open()
-    until(lambda: [page.load(n) for n in (0, 7, 63)] == [0, 37, 100], "each CPU has its load")
-    assert page.load(8) is None
-
-
-def test_moves_over_time(page: LookedAt, made: Paging, source: Large) -> None:
-    source.moved = (("hold", "proven", 3),)
-    page.open()
-    assert page.texts(".totals td") == ["hold", "proven", "0", "3"]
-    assert page.count("rect") == 0
-    source.moved = (("gap", "violated", 2), ("hold", "proven", 8))
-    rows = ["gap", "violated", "2", "2", "hold", "proven", "5", "8"]
-    until(lambda: page.texts(".totals td") == rows, "those that ended are counted")
-    reported = page.attribute('[data-by="verdict"] svg', "aria-label")
-    assert reported == "Moves by verdict: proven 5, violated 2"
-    assert page.texts('[data-by="mechanism"] li') == ["hold 5", "gap 2"]
-    heights = "[...document.querySelectorAll('[data-by=\"verdict\"] rect')].map((each) => %s)"
-    assert page.tab.value(heights % "each.height.baseVal.value") == pytest.approx(
-        [500 / 7, 200 / 7]
-    )
-
-
-def test_forwarded_packets_only_where_they_are_asked_for(page: LookedAt, source: Large) -> None:
-    page.open()
-    assert source.pairs_wanted == []
-    assert page.texts(".pairs td") == []
-    page.do("#count-forwarded", "each.click()")
-    rows = "document.querySelectorAll('.pairs tbody tr').length"
-    until(lambda: page.tab.value(rows) == 3, "they are shown")
-    assert page.texts(".pairs tr:first-child td") == [
-        "lab:lab", "0", "0", "eth1", "0", "2", "LLC", "3K", "12 Mbit/s"
-    ]  # fmt: skip
-    assert page.text("#forwarded-said") == "30.0 % are received and sent on one CPU."
-    source.unseen = "the kernel refuses the program"
-    said = "Not counted: the kernel refuses the program."
-    until(lambda: page.text("#forwarded-said") == said, "it says so")
-    source.unseen, source.forwarded = None, ()
-    until(lambda: page.text("#forwarded-said") == "No packet was forwarded.", "it says so")
-    page.do("#count-forwarded", "each.click()")
-    assert page.text("#forwarded-said") == ""
-    page.is_by_itself()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_readable(page: LookedAt, made: Paging, source: Large, scheme: str) -> None:
-    source.more[:6] = [0, 20, 600, 6_000, 60_000, 6_000_000]
-    for n in range(6):
-        source.put(n, rx_queue=n, app_cpu=n, rx_cpu=n)
-    page.open(scheme)
-    page.do("#count-forwarded", "each.click()")
-    verdicts = ["proven", "verified", "quiet", "unproven", "violated", "no effect", "refused"]
-    verdicts += ["deferred", "resync", "done"]
-    ways = ["birth", "follow", "hold", "gap", "none"] * 2
-    source.moved = tuple((how, each, 9) for how, each in zip(ways, verdicts, strict=True))
-    until(lambda: page.count('[data-by="verdict"] rect') == 10, "each verdict has its bar")
-    until(lambda: [page.heat(n, n) for n in range(6)] == [*range(6)], "each level is there")
-    assert page.column("placed").count("✗ no") == 5
-    page.is_readable()
-    backs = {"light": "rgb(255, 255, 255)", "dark": "rgb(13, 17, 23)"}
-    back = page.tab.value("getComputedStyle(document.body).backgroundColor")
-    assert back == backs[scheme]
-    made.want(None)
-    until(lambda: "does not answer" in (page.text("#connection") or ""), "it says so")
-    page.is_readable()
-
-
-def test_the_daemon_may_go_and_come(page: LookedAt, made: Paging) -> None:
-    page.open()
-    made.want(None)
-    until(lambda: "does not answer" in (page.text("#connection") or ""), "it says so")
-    made.want(page.port)
-    until(lambda: page.text("#connection") == "live", "it is live again")
-
-
-def test_with_a_keyboard(page: LookedAt, source: Large) -> None:
-    source.put(30, 4, 200)
-    page.open()
-    for _ in range(40):
-        page.tab.key("Tab")
-        if page.tab.value("document.activeElement.textContent") == "flow":
-            break
-    assert page.tab.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    ports = ["4", "30", "200"]
-    for order, wanted in (("ascending", ports), ("descending", ports[::-1])):
-        page.tab.key("Enter")
-        assert page.attribute('#flows th[data-of="flow"]', "aria-sort") == order
-        assert [each.rpartition(":")[2] for each in page.column("flow")] == wanted
-
-
-def test_in_a_narrow_window(page: LookedAt, source: Large) -> None:
-    source.put(1, why="because of a reason " * 20)
-    page.open(pixels=360)
-    page.fits()
-    assert page.style("#flows td", "display") == "flex"
-
-
-def test_it_asks_for_nothing_while_nobody_looks(page: LookedAt, source: Large) -> None:
-    def a_while_later() -> int:
-        """How much it asked for in a time in which it would three times, by its own timers."""
-        before = len(page.tab.asked)
-        page.tab.value(f"new Promise(over => setTimeout(over, {3 * EVERY_MS}))")
-        return len(page.tab.asked) - before
-
-    source.local = 25
-    page.open()
-    look = "Object.defineProperty(document, 'hidden', {{ value: {}, configurable: true }});"
-    look += "document.dispatchEvent(new Event('visibilitychange'))"
-    page.tab.value(look.format("true"))
-    assert page.text("#connection") == "paused while hidden"
-    assert a_while_later() == 0
-    page.tab.value(look.format("false"))
-    assert a_while_later() > 0
-    until(lambda: len(line(page)) == 2, "nothing is drawn for the time while nobody looked")
+def test_the_daemon_may_go_and_come(browser: LookedAt) -> None:
+    port = free_port()
+    with paging(Published(), port) as made:
+        page = shown(browser, port)
+        made.want(None)
+        until(lambda: "does not answer" in (page.text("#connection") or ""), "it says so")
+        page.is_readable()
+        made.want(port)
+        until(lambda: page.text("#connection") == "live", "it is live again")

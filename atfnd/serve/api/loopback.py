@@ -47,8 +47,8 @@ CLIENTS = 16  # connections at once
 SOON_S = 0.02
 EVERY_S = {"/v1/topology": 1.0}
 READ = (
-    "/v1/status", "/v1/queues", "/v1/topology", "/v1/cpu-time", "/v1/flows/stream",
-    "/v1/pairs/latest",
+    "/v1/status", "/v1/history", "/v1/queues", "/v1/topology", "/v1/cpu-time", "/v1/flows",
+    "/v1/flows/stream", "/v1/pairs/latest", "/v1/doctor/latest",
 )  # fmt: skip
 METHODS = "GET", "HEAD"
 OUR_NAME = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)

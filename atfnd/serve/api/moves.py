@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from atfnd.model import Flow, GuardState, Move, NicGuard, NicReads, ReadBytes, Status
+from collections.abc import Iterable
 
-__all__ = ["locality_said", "move_link", "move_view", "status_view"]
+from atfnd.model import Flow, GuardState, Move, NicGuard, NicReads, ReadBytes, Sample, Status
+
+__all__ = ["locality_said", "move_link", "move_view", "sample_view", "status_view"]
 
 View = dict[str, object]
 
@@ -57,15 +59,28 @@ def status_view(status: Status, now_ns: int) -> View:
         "actions_refused": status.actions_refused,
         "events_lost": status.events_lost,
         "resyncs": status.resyncs,
-        "moves": [
-            {"mechanism": mechanism, "verdict": verdict, "count": count}
-            for mechanism, verdict, count in status.moves
-        ],
+        "moves": _moves_view(status.moves),
         "late_packets": status.late_packets,
         "host": [each._asdict() for each in status.host],
         "cpu": None if status.cpu is None else status.cpu._asdict(),
         "policy_files": list(status.policy_files),
     }
+
+
+def sample_view(sample: Sample, since_ns: int) -> View:
+    """Times count from the daemon's start."""
+    return {
+        "uptime_s": round((sample.at_ns - since_ns) / 1e9, 3),
+        "locality": sample.locality,
+        "moves": _moves_view(sample.moves),
+    }
+
+
+def _moves_view(moves: Iterable[tuple[str, str, int]]) -> list[View]:
+    return [
+        {"mechanism": mechanism, "verdict": verdict, "count": count}
+        for mechanism, verdict, count in moves
+    ]
 
 
 def locality_said(status: Status) -> str:

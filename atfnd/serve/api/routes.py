@@ -12,12 +12,13 @@ import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from math import inf
 from pathlib import Path
 
 from aiohttp import web
 
 from atfnd.errors import OperatorError
-from atfnd.model import Flow
+from atfnd.model import Finding, Flow
 from atfnd.serve import Source
 from atfnd.serve.api import moves, views
 from atfnd.serve.api.answers import error, number, one_object, query_of, row_list, slices
@@ -36,6 +37,7 @@ from atfnd.serve.explain.explain import (
 __all__ = ["FILE", "Api"]
 
 FILE = Path(__file__).with_name("openapi.yaml")  # the description of the API for programs
+LATEST_S = 60.0  # between two looks of a doctor for readers that ask again and again
 LISTED = 100  # at most, when a selector names more than one flow
 ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
     "arm": lambda source, nic: source.arm(nic),
@@ -51,11 +53,13 @@ class Api:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._one_look = asyncio.Lock()  # a doctor's opens every interface
+        self._looked_s, self._findings = -inf, list[Finding]()  # the latest look, and what it found
         self._openapi = FILE.read_text(encoding="utf-8")
 
     def routes(self) -> list[web.RouteDef]:
         read = {
             "/v1/status": self.status,
+            "/v1/history": self.history,
             "/v1/explain": self.explain,
             "/v1/queues": self.queues,
             "/v1/nics": self.nics,
@@ -64,6 +68,7 @@ class Api:
             "/v1/topology": self.topology,
             "/v1/cpu-time": self.cpu_time,
             "/v1/doctor": self.doctor,
+            "/v1/doctor/latest": self.latest_findings,
             "/v1/openapi.yaml": self.openapi,
         }
         return [
@@ -83,6 +88,12 @@ class Api:
     async def status(self, request: web.Request) -> web.StreamResponse:
         query_of(request)
         return one_object(moves.status_view(self._source.status(), time.monotonic_ns()))
+
+    async def history(self, request: web.Request) -> web.StreamResponse:
+        query_of(request)
+        since_ns, found = self._source.status().since_ns, self._source.history()
+        rows = (moves.sample_view(each, since_ns) for each in found.samples)
+        return await row_list(request, "samples", rows, lambda: {"every_s": found.every_s})
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
         selector = Selector.parse(query_of(request, "flow").get("flow", ""))
@@ -177,6 +188,20 @@ class Api:
         except OSError as refusal:
             return _refused("look at", name or "the interfaces", refusal)
         return one_object(views.doctor_view(nics, findings))
+
+    async def latest_findings(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/doctor/latest: looks at most once in LATEST_S, however many readers ask."""
+        query_of(request)
+        async with self._one_look:
+            if time.monotonic() - self._looked_s > LATEST_S:
+                try:
+                    _, findings = await self._source.doctor(None)
+                except OSError as refusal:
+                    return _refused("look at", "the interfaces", refusal)
+                self._findings, self._looked_s = views.in_the_way(findings), time.monotonic()
+        rows = [views.finding_view(each) for each in self._findings]
+        age_s = round(time.monotonic() - self._looked_s, 3)
+        return one_object({"findings": rows, "age_s": age_s})
 
     async def order(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/nics/{nic}/{verb}."""

@@ -39,6 +39,7 @@ __all__ = [
     "filter_view",
     "finding_view",
     "flow_view",
+    "in_the_way",
     "match_text",
     "nic_view",
     "node_view",
@@ -50,7 +51,7 @@ __all__ = [
 View = dict[str, object]
 
 _COUNTED = "packets", "bytes", "by_filter", "by_rss"  # of a queue
-IN_THE_WAY = {Level.WARNING, Level.BLOCKER}
+_IN_THE_WAY = Level.BLOCKER, Level.WARNING
 
 
 def placed(flow: Flow) -> bool | None:
@@ -160,8 +161,14 @@ def doctor_view(nics: Iterable[NicView], findings: Sequence[Finding]) -> View:
     return {
         "nics": [nic_view(nic) for nic in nics],
         "findings": [finding_view(finding) for finding in findings],
-        "clear": not any(finding.level in IN_THE_WAY for finding in findings),
+        "clear": not in_the_way(findings),
     }
+
+
+def in_the_way(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that hinder steering, worst first."""
+    found = [each for each in findings if each.level in _IN_THE_WAY]
+    return sorted(found, key=lambda each: _IN_THE_WAY.index(each.level))
 
 
 def finding_view(finding: Finding) -> View:

@@ -17,6 +17,28 @@ export async function object(path, signal) {
   return (await asked(path, signal)).json();
 }
 
+/** An answer that is asked for again only when it is old: `lasts` says after how many ms. */
+export class Kept {
+  #path;
+  #lasts;
+  #answer = null;
+  #asked = 0;
+
+  constructor(path, lasts) {
+    this.#path = path;
+    this.#lasts = lasts;
+  }
+
+  async get(signal) {
+    const now = performance.now();
+    if (this.#answer === null || now - this.#asked >= this.#lasts(this.#answer)) {
+      this.#answer = await object(this.#path, signal);
+      this.#asked = now;
+    }
+    return this.#answer;
+  }
+}
+
 /** Each object of an answer that has one on a line, as it comes. */
 export async function* lines(path, signal) {
   const reader = (await asked(path, signal)).body.pipeThrough(new TextDecoderStream()).getReader();

@@ -42,16 +42,19 @@ export class Flows {
   #filter;
   #misplaced;
   #cut;
+  #empty;
+  #why = null;
   #flows = [];
   #counted = new Map(); // of a flow: bytes, when they were, how many more in how long
   #rows = new Map();
   #sorted = { column: "rate", up: false };
 
-  constructor(table, filter, misplaced, cut) {
+  constructor(table, filter, misplaced, cut, empty) {
     this.#table = table;
     this.#filter = filter;
     this.#misplaced = misplaced;
     this.#cut = cut;
+    this.#empty = empty;
     this.#head = Object.keys(COLUMNS).map((column) => {
       const button = element("button", { type: "button" }, column);
       button.addEventListener("click", () => this.#sort(column));
@@ -80,7 +83,11 @@ export class Flows {
     this.#counted = counted;
   }
 
-  show() {
+  /** `why` the daemon has none. */
+  show(why = this.#why) {
+    this.#why = why;
+    say(this.#empty, why ?? "");
+    this.#empty.hidden = why === null;
     const words = this.#filter.value.toLowerCase().split(/\s+/).filter((word) => word);
     const only = this.#misplaced.checked;
     const passing = this.#flows.filter((flow) => (flow.placed !== true || !only) && has(flow, words));

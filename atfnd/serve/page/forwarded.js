@@ -60,16 +60,13 @@ export class Forwarded {
   }
 }
 
-function described({ why_not, pairs, missed_packets }) {
-  if (why_not !== null) {
-    return `Not counted: ${why_not}.`;
+function described({ why_empty, pairs, missed_packets }) {
+  if (why_empty !== null) {
+    return why_empty;
   }
   const all = pairs.reduce((sum, pair) => sum + pair.packets_pps, 0);
-  if (all === 0) {
-    return "No packet was forwarded.";
-  }
   const local = pairs.reduce((sum, pair) => sum + (pair.distance === "cpu" ? pair.packets_pps : 0), 0);
   const cut = pairs.length > MOST ? ` The first ${MOST} of ${counted(pairs.length, "pair")}.` : "";
   const missed = missed_packets > 0 ? ` ${counted(missed_packets, "packet")} found no room.` : "";
-  return `${percent(local / all)} are received and sent on one CPU.${cut}${missed}`;
+  return `${percent(all > 0 ? local / all : null)} are received and sent on one CPU.${cut}${missed}`;
 }

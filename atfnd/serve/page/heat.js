@@ -23,12 +23,13 @@ export class Heat {
   #loads = new Map(); // of a CPU: the share of the time in which it was busy
   #drawn = new Map(); // of an interface: its table
   #cpus = null;
+  #why = null;
 
   constructor(where, legend, everyCpu) {
     this.#where = where;
     this.#everyCpu = everyCpu;
     legend.append(...LEVELS.map((text, n) => element("li", { "data-heat": n }, text)));
-    everyCpu.addEventListener("change", () => this.show(this.#cpus));
+    everyCpu.addEventListener("change", () => this.show());
   }
 
   forget() {
@@ -74,15 +75,20 @@ export class Heat {
     }
   }
 
-  /** `cpus`: of the machine; null, where they are not known yet. */
-  show(cpus) {
-    if (cpus !== null && this.#cpus === null) {
+  /** The CPUs of the machine. */
+  has(cpus) {
+    if (this.#cpus === null) {
       this.#everyCpu.checked = cpus.length <= FEW_CPUS;
     }
     this.#cpus = cpus;
+  }
+
+  /** `why` there is nothing to show. */
+  show(why = this.#why) {
+    this.#why = why;
     const nics = Map.groupBy(this.#queues, (queue) => queue.nic);
     const tables = [...nics].map(([nic, queues]) => this.#table(nic, queues));
-    fill(this.#where, tables.length > 0 ? tables : [element("p", {}, "No interface is watched.")]);
+    fill(this.#where, tables.length > 0 || why === null ? tables : [element("p", {}, why)]);
     for (const gone of [...this.#drawn.keys()].filter((nic) => !nics.has(nic))) {
       this.#drawn.delete(gone);
     }

@@ -36,6 +36,16 @@ export function counted(count, noun) {
   return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+/** The time that is drawn `now`, in seconds after the daemon's start: ten minutes, later an hour. `of`: where
+ * a moment is in it, 0 to 1. */
+export function lasting(now) {
+  const short = now < 600;
+  const seconds = short ? 600 : 3600;
+  const name = short ? "last 10 minutes" : "last hour";
+  const [began, bar] = short ? ["10 min ago", "10 seconds"] : ["an hour ago", "a minute"];
+  return { now, seconds, name, began, bar, of: (then) => 1 - (now - then) / seconds };
+}
+
 /** 2 h 5 min */
 export function span(seconds) {
   const minutes = Math.floor(seconds / 60);

@@ -1,76 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The page: polls the daemon while it is visible, and shows the answers.
 
-import { lines, object } from "./ask.js";
-import { element, say } from "./element.js";
+import { Kept, lines, object } from "./ask.js";
+import { say } from "./element.js";
 import { Flows } from "./flows.js";
 import { Forwarded } from "./forwarded.js";
 import { Heat } from "./heat.js";
 import { Locality } from "./locality.js";
 import { Moves } from "./moves.js";
-import { counted, span, whole } from "./number.js";
+import { lasting } from "./number.js";
+import { StatusView } from "./status.js";
 
 const EVERY_MS = 2000;
 const SHARE = 4; // rest between flow reads, in times of one read
 const at = (id) => document.getElementById(id);
 
+const top = new StatusView(at("verdict"), at("findings"), at("status"));
 const locality = new Locality(at("locality"));
 const heat = new Heat(at("heat"), at("legend"), at("every-cpu"));
-const flows = new Flows(at("flows"), at("filter"), at("misplaced"), at("cut"));
+const flows = new Flows(at("flows"), at("filter"), at("misplaced"), at("cut"), at("no-flows"));
 const moves = new Moves(at("moves"));
 const forwarded = new Forwarded(at("count-forwarded"), at("forwarded-said"), at("forwarded"));
-let cpus = null;
 let run = null; // of the daemon: a new run counts from zero
+let kept = null; // of this run
 let looking = null;
-
-/** The line on top. */
-function showStatus(status, queues) {
-  const nics = [...new Set(queues.map((queue) => queue.nic))];
-  const others = nics.filter((nic) => !status.armed.includes(nic));
-  const losses = [
-    [status.events_lost, "event", "lost"],
-    [status.overflow, "flow", "found the table or the NIC full"],
-    [status.actions_refused, "action", "refused"],
-    [status.late_packets, "packet", "late"],
-  ].filter(([count]) => count > 0);
-  const said = {
-    armed: status.armed.join(", ") || "none: observing only",
-    "not armed": others.join(", "),
-    observer: `${status.observer}: ${status.observer_why}`,
-    table: `${whole(status.table_entries)} of ${counted(status.table_capacity, "flow")}`,
-    losses: losses.map(([count, noun, how]) => `${counted(count, noun)} ${how}`).join(", ") || "none",
-    atfnd: `${status.version}, up ${span(status.uptime_s)}`,
-  };
-  const list = at("status");
-  for (const [name, text] of Object.entries(said)) {
-    let value = list.querySelector(`[data-of="${name}"]`);
-    if (value === null) {
-      value = element("dd", { "data-of": name });
-      list.append(element("div", {}, element("dt", {}, name), value));
-    }
-    value.parentElement.hidden = text === "";
-    say(value, text);
-  }
-}
 
 /** Ask for everything once, and show it. */
 async function look(signal) {
   const status = await object("/v1/status", signal);
   if (run !== status.since_wall_s) {
     run = status.since_wall_s;
-    cpus = null;
-    for (const each of [locality, heat, flows, moves]) {
-      each.forget(performance.now());
-    }
+    kept = {
+      history: new Kept("/v1/history", ({ every_s }) => 1000 * every_s),
+      topology: new Kept("/v1/topology", () => Infinity),
+      doctor: new Kept("/v1/doctor/latest", () => 60_000),
+    };
+    heat.forget();
+    flows.forget();
   }
-  locality.count(status, performance.now());
-  locality.show(status, performance.now());
-  moves.count(status.moves, performance.now());
-  const { queues } = await object("/v1/queues", signal);
+  const history = await kept.history.get(signal);
+  const over = lasting(status.uptime_s);
+  locality.show(status, history, over);
+  moves.show(status.moves, history, over);
+  const { queues, why_empty } = await object("/v1/queues", signal);
   heat.count(queues, performance.now());
   heat.work(await object("/v1/cpu-time", signal));
-  showStatus(status, queues);
-  heat.show(cpus);
+  top.show(status, queues);
+  heat.show(why_empty);
   if (forwarded.wanted()) {
     forwarded.show(await object("/v1/pairs/latest", signal));
   }
@@ -80,12 +56,13 @@ async function look(signal) {
     rows.push(row);
   }
   flows.count(rows, performance.now());
-  flows.show();
+  flows.show(rows.length > 0 ? null : (await object("/v1/flows?limit=1", signal)).why_empty);
+  const took = performance.now() - began;
   heat.use(rows);
-  cpus ??= (await object("/v1/topology", signal)).cpus;
-  heat.show(cpus);
-  moves.show(performance.now());
-  return performance.now() - began;
+  heat.has((await kept.topology.get(signal)).cpus);
+  heat.show(why_empty);
+  top.find(await kept.doctor.get(signal));
+  return took;
 }
 
 /** While the page is visible. */
@@ -100,7 +77,6 @@ async function watch(signal) {
       if (signal.aborted) {
         return;
       }
-      locality.forget(performance.now());
       say(at("connection"), `the daemon does not answer: ${fault.message}`);
       document.body.classList.add("stale");
     }
@@ -111,7 +87,6 @@ async function watch(signal) {
 function begin() {
   looking?.abort();
   if (document.hidden) {
-    locality.forget(performance.now());
     say(at("connection"), "paused while hidden");
     return;
   }
