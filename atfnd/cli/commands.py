@@ -15,7 +15,6 @@ from atfnd.ctl.help import Program
 from atfnd.ctl.version import Version
 from atfnd.errors import OperatorError, reported
 from atfnd.lab.cli import app as lab
-from atfnd.policy.cli import Config, check, schema
 from atfnd.replay.verb import replay
 
 __all__ = ["app", "main"]
@@ -42,6 +41,17 @@ Observer = Annotated[
     Literal["auto", "bpf", "sock_diag"] | None,
     typer.Option(metavar="auto|bpf|sock_diag", help=OBSERVER),
 ]
+
+Config = Annotated[Path | None, typer.Option(
+    metavar="FILE",
+    help="Policy file (default: /etc/atfnd/atfnd.yaml); policies.d beside it is read too.",
+)]  # fmt: skip
+Files = Annotated[list[Path] | None, typer.Argument(
+    metavar="FILE", help="Read these files alone, in this order, as one policy."
+)]  # fmt: skip
+ForHost = Annotated[Path | None, typer.Option(
+    metavar="FACTS", help="Check for the machine on which `atfnd doctor --facts` wrote this file."
+)]  # fmt: skip
 
 
 @app.callback()
@@ -92,8 +102,25 @@ def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
     restore(run_dir)
 
 
-app.verb(POLICY)(check)
-app.verb(POLICY)(schema)
+@app.verb(POLICY)
+def check(files: Files = None, config: Config = None, for_host: ForHost = None) -> None:
+    """Read the policy, report mistakes and what is probably not meant; exit 2 if there are
+    mistakes."""
+    from atfnd.cli.check import check  # fmt: skip
+
+    check(files or [], config, for_host)
+
+
+@app.verb(POLICY)
+def schema() -> None:
+    """Print the JSON Schema of a policy file, for editors."""
+    import json  # fmt: skip
+
+    from atfnd.policy.file.json_schema import json_schema  # fmt: skip
+
+    print(json.dumps(json_schema(), indent=2))
+
+
 app.verb(POLICY)(replay)
 app.add_typer(lab, name="lab", rich_help_panel=TRY)
 

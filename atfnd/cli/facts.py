@@ -9,6 +9,7 @@ import os
 import pwd
 from contextlib import suppress
 
+from atfnd.cli.check import units_here
 from atfnd.daemon.glance import glance
 from atfnd.errors import OperatorError
 from atfnd.model import FoundInterface, Policy
@@ -33,6 +34,7 @@ def facts_here() -> Host:
             _interface(each, policy) for each in interfaces() if each.name.isprintable()
         ),
         users=_users(),
+        units=units_here(),
     )
 
 
@@ -51,4 +53,10 @@ def _interface(found: FoundInterface, policy: Policy) -> HostInterface:
         with suppress(OperatorError, OSError):  # it went meanwhile, or the kernel refuses a read
             caps = glance(found.name, policy).caps
             driver, slots = caps.driver, caps.filter_slots
-    return HostInterface(name=found.name, driver=driver, queues=found.queues, filter_slots=slots)
+    return HostInterface(
+        name=found.name,
+        driver=driver,
+        queues=found.queues,
+        filter_slots=slots,
+        lower=found.lower,
+    )

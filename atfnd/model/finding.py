@@ -55,6 +55,7 @@ class FoundInterface(NamedTuple):
     name: str
     driver: str | None
     queues: int
+    lower: tuple[str, ...] = ()  # those that it stands on: it is a bond, a VLAN, ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def test_an_interface_that_cannot_be_examined_has_what_is_known(
         "driver": "ice",
         "queues": 8,
         "filter_slots": None,
+        "lower": (),
     }
 
 

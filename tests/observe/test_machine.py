@@ -45,8 +45,9 @@ def test_interfaces_with_hardware_and_several_queues(tmp_path: Path) -> None:
 def test_every_interface_with_its_driver_and_queues(tmp_path: Path) -> None:
     root = tree(tmp_path)
     (root / "sys/class/net/bonding_masters").write_text("\n")  # no interface
+    (root / "sys/class/net/br0/lower_eth1").mkdir()
     assert interfaces(root) == (
-        FoundInterface("br0", None, 1),
+        FoundInterface("br0", None, 1, ("eth1",)),
         FoundInterface("eth0", "ixgbe", 8),
         FoundInterface("eth1", "ixgbe", 8),
         FoundInterface("eth2", "e1000e", 1),

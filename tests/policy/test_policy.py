@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.cli.commands import check as check_verb
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Device,
@@ -28,7 +29,6 @@ from atfnd.model import (
     Policy,
     Protocol,
 )
-from atfnd.policy.cli import check as check_verb
 from atfnd.policy.file import load as load_module
 from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import Mistake, PolicyError

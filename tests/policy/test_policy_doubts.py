@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 
+from atfnd.policy.file.host import HostInterface
 from atfnd.policy.file.load import check
 
 __all__: list[str] = []
@@ -16,20 +16,23 @@ __all__: list[str] = []
 ROOT = Path(__file__).parents[2]
 SHIPPED = [*sorted(ROOT.glob("policies/*.yaml")), ROOT / "packaging" / "atfnd.yaml"]
 HERE = ("eno1", "lo")
+UNITS = ("nginx.service", "postgresql@15-main.service", "ssh.service", "system.slice")
 
 
-@pytest.fixture(autouse=True)
-def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    interfaces_are(monkeypatch, HERE)
-
-
-def interfaces_are(monkeypatch: pytest.MonkeyPatch, names: Collection[str]) -> None:
-    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(names, 1)))
-
-
-def warned(capsys: pytest.CaptureFixture[str], *files: Path) -> list[str]:
-    """Each warning as `FILE:LINE:COLUMN: message [hint]`, without the folder."""
-    check(files=files)
+def warned(
+    capsys: pytest.CaptureFixture[str],
+    *files: Path,
+    there: Collection[str] = HERE,
+    units: Sequence[str] = (),
+) -> list[str]:
+    """Each warning as `FILE:LINE:COLUMN: message [hint]`, without the folder. An interface that
+    stands on others is `bond0=eth0,eth1`."""
+    cut = [name.partition("=") for name in there]
+    interfaces = [
+        HostInterface(name=name, lower=tuple(filter(None, lower.split(","))))
+        for name, _, lower in cut
+    ]
+    check(files=files, interfaces=interfaces, units=units)
     said = capsys.readouterr()
     assert said.out.startswith("policy OK: ")
     lines = [line for line in said.err.splitlines() if not line.startswith("     ")]
@@ -208,24 +211,68 @@ def test_an_armed_name_that_no_interface_has(
     assert warned(capsys, file) == expected
 
 
-def test_a_hint_names_a_few_interfaces(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hint_names_a_few_interfaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
-    interfaces_are(monkeypatch, [f"v{i}" for i in range(10)])
-    [warning] = warned(capsys, file)
+    [warning] = warned(capsys, file, there=[f"v{i}" for i in range(10)])
     assert warning.endswith("[there are: v0, v1, v2, v3, v4, v5, v6, v7 and 2 more]")
 
 
-def test_interfaces_that_cannot_be_listed_are_not_missed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_interfaces_that_are_not_known_are_not_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused() -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(socket, "if_nameindex", refused)
     file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
-    assert warned(capsys, file) == []
+    assert warned(capsys, file, there=()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "bond0",
+            "bond0 stands on eth0, eth1: no NIC has this name [name those below: eth0|eth1]",
+        ),
+        (
+            "bond*",
+            "bond0 stands on eth0, eth1: no NIC has this name [name those below: eth0|eth1]",
+        ),
+        ("eth0|eth0.7", "eth0.7 stands on eth0: no NIC has this name [name those below: eth0]"),
+        ("eth*", None),
+        ("*", None),
+    ],
+)
+@pytest.mark.parametrize("head", ["interfaces", "flows"])
+def test_a_name_of_what_stands_on_a_nic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: str, name: str, said: str | None
+) -> None:
+    rule = f'match: {{ name: "{name}" }}, armed: true'
+    if head == "flows":
+        rule = flow("a", f'interface: "{name}"')
+    file = written(tmp_path, rule, head=head)
+    there = ("bond0=eth0,eth1", "eth0", "eth1", "eth0.7=eth0")
+    expected = [] if said is None else [said]
+    assert [each.partition(": ")[2] for each in warned(capsys, file, there=there)] == expected
+
+
+@pytest.mark.parametrize(
+    ("unit", "there"),
+    [
+        ("postgresql.service", "postgresql@15-main.service"),
+        ("gateway.service", "nginx.service, postgresql@15-main.service, ssh.service, system.slice"),
+        ("gateway.service|nginx.service", None),
+        ("postgresql@*", None),
+        ("!ssh.service", None),
+    ],
+)
+def test_a_unit_without_a_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unit: str, there: str | None
+) -> None:
+    file = written(tmp_path, flow("a", f'unit: "{unit}"'))
+    none = f"no process of this machine is in a unit that matches `{unit}`"
+    hint = f"there are: {there}; `systemctl status PID` names it"
+    expected = [] if there is None else [f"{none} [{hint}]"]
+    said = warned(capsys, file, units=UNITS)
+    assert [each.partition(": ")[2] for each in said] == expected
+    assert warned(capsys, file) == []  # where there is no systemd
 
 
 def test_a_rest_that_never_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,11 +338,8 @@ def test_a_rule_in_place_of_control_may_steer(
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
-def test_what_is_shipped_is_meant(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interfaces_are(monkeypatch, ["eth0"])
-    assert warned(capsys, file) == []
+def test_what_is_shipped_is_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert warned(capsys, file, there=["eth0"]) == []
 
 
 def test_warnings_stand_in_the_order_of_the_files(

@@ -59,7 +59,7 @@ BAD = [
     ("[" * 9000, "1:1: nested too deeply", None),
     (FLOW + "{<<: {ports: 1}}", "5:13: unknown key `<<`", "known here: protocol, ports, local, "),
     # flow rules
-    (FLOW + "{}", "5:12: an empty match", "to match everything: {protocol: [tcp, udp, sctp]}"),
+    (FLOW + "{}", "5:12: an empty match", "to match every flow: {protocol: [tcp, udp, sctp]}"),
     (FLOW, "5:11: expected a mapping, got nothing", "known here: protocol, ports"),
     (FLOW + "{prots: 1}", "5:13: unknown key `prots`", "did you mean ports?"),
     (FLOW + "{protocol: tpc}", "5:23: expected tcp, udp, sctp, got `tpc`", "did you mean tcp?"),
@@ -76,7 +76,13 @@ BAD = [
         "5:20: expected a port or a range such as 8000-8010, got `true`",
         None,
     ),
-    (FLOW + "{ports: ssh}", "5:20: expected a port or a range such as 8000-8010, got `ssh`", None),
+    (FLOW + "{ports: [bgp]}", "5:21: expected a port or a range such as", "did you mean 179?"),
+    (FLOW + "{ports: afs}", "5:20: expected a port or a range such as 8000-8010, got `afs`", None),
+    (
+        FLOW + "{namespace: web}",
+        "5:13: unknown key `namespace`",
+        "a pod is known by its",
+    ),
     (
         FLOW + "{local: 10.0.0.1/8}",
         "5:20: `10.0.0.1/8` has host bits set",

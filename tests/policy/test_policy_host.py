@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from atfnd.cli.commands import check as check_verb
 from atfnd.errors import OperatorError
-from atfnd.policy.cli import check as check_verb
 from atfnd.policy.file.host import MOST_BYTES, Host, HostInterface, read_host
 from atfnd.policy.file.load import check
 from atfnd.policy.file.problem import PolicyError

@@ -99,7 +99,6 @@ def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
         ("{near: smt, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
         ("{cpus: 1, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
         ("{cpus: 1, cpu_exclusion: true}", "cpu_exclusion goes with dedicated"),
-        ("{near: core, keep_off: false}", "cpu_exclusion goes with dedicated"),
         ("{near: numa}", "expected core, smt, llc or node, got `numa`"),
         ("{near: lcc}", "expected core, smt, llc or node, got `lcc` [did you mean llc?]"),
         ("{near: }", "expected a word, got nothing"),
@@ -157,41 +156,3 @@ def test_this_machines_cpus_are_known_to_check(tmp_path: Path) -> None:
     file.write_text(policy(f"{{cpus: {POSSIBLE}}}"))
     with pytest.raises(PolicyError, match=f"atfnd.yaml:3:.*: impossible CPU {POSSIBLE}"):
         check(file)
-
-
-def test_the_former_name_of_a_key_is_read_and_check_says_the_new_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "atfnd.yaml"
-    config.write_text(
-        "version: 1\nflows:\n  - name: one\n    match: { ports: [1] }\n"
-        "    placement: { dedicated: 0, keep_off: true }\n"
-    )
-    assert next(rule for rule in load(config).flows if rule.name == "one").placement.cpu_exclusion
-    check(config)
-    said = capsys.readouterr()
-    assert f"{config}:5:32: `keep_off` is now called `cpu_exclusion`" in said.err
-    assert "one: dedicated 0, CPU exclusion" in said.out
-    config.write_text(config.read_text().replace("keep_off", "cpu_exclusion"))
-    check(config)
-    assert capsys.readouterr().err == ""
-
-
-def test_filters_of_an_interface_may_be_called_rules(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "atfnd.yaml"
-    head = 'version: 1\ninterfaces:\n  - match: { name: "*" }\n    '
-    config.write_text(head + "rules: { max: 5, reserve: 2 }\n")
-    former, *_ = load(config).interfaces
-    check(config)
-    assert f"{config}:4:5: `rules` is now called `filters`" in capsys.readouterr().err
-    config.write_text(head + "filters: { max: 5, reserve: 2 }\n")
-    present, *_ = load(config).interfaces
-    check(config)
-    assert capsys.readouterr().err == ""
-    assert (former.filters_max, former.filters_reserve) == (5, 2)
-    assert former == present
-    config.write_text(head + "rules: { max: 010 }\n")
-    with pytest.raises(PolicyError, match="4:19: expected a number, got `010`"):
-        load(config)

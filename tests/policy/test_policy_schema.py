@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from atfnd.policy.cli import schema
+from atfnd.cli.commands import schema
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
 from atfnd.policy.file.json_schema import json_schema

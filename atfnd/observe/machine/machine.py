@@ -52,7 +52,7 @@ def interfaces(root: Path = Path("/")) -> tuple[FoundInterface, ...]:
     behind it; None: there is no device, or the kernel does not name its driver."""
     net = root / "sys/class/net"
     return tuple(
-        FoundInterface(path.name, _driver(path), _queues(path))
+        FoundInterface(path.name, _driver(path), _queues(path), _lower(path))
         for path in (sorted(net.iterdir()) if net.is_dir() else ())
         if (path / "ifindex").exists()  # bonding_masters is none
     )
@@ -61,6 +61,10 @@ def interfaces(root: Path = Path("/")) -> tuple[FoundInterface, ...]:
 def _driver(path: Path) -> str | None:
     driver = path / "device/driver"
     return driver.resolve().name if driver.exists() else None
+
+
+def _lower(path: Path) -> tuple[str, ...]:
+    return tuple(sorted(each.name.removeprefix("lower_") for each in path.glob("lower_*")))
 
 
 def _queues(path: Path) -> int:

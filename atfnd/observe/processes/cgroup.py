@@ -18,7 +18,7 @@ from atfnd.kernel.system.cpuset import effective, hierarchy, possible, read_cpus
 from atfnd.kernel.system.procfs import stat_fields
 from atfnd.model import Cgroup, CgroupId, Member, Pin
 
-__all__ = ["asked_for", "born", "cgroup", "cgroup_of", "has_cpusets", "possible"]
+__all__ = ["asked_for", "born", "cgroup", "cgroup_of", "has_cpusets", "occupied", "possible"]
 
 _GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -47,6 +47,12 @@ def cgroup_of(pid: int, root: Path = Path("/")) -> str | None:
         if line.startswith("0::"):
             return line[3:].removesuffix(" (deleted)")
     return None
+
+
+def occupied(root: Path = Path("/")) -> frozenset[str]:
+    """The paths of the cgroups of version 2 in which there is a process."""
+    found = (cgroup_of(int(each), root) for each in os.listdir(root / "proc") if each.isdigit())
+    return frozenset(path for path in found if path is not None)
 
 
 def cgroup(path: str, root: Path = Path("/"), *, pins: bool = True) -> Cgroup | None:

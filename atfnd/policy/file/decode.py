@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from atfnd.policy.file.document import Document, Path
 from atfnd.policy.file.host import Host
 from atfnd.policy.file.problem import Mistake, Problem, did_you_mean
-from atfnd.policy.file.schema import FORMER, Entry, PolicyFile
+from atfnd.policy.file.schema import Entry, PolicyFile
 
 __all__ = ["decode"]
 
@@ -23,6 +23,8 @@ HINTS = {  # words that other readers of YAML take for something else
     "no": "did you mean false?",
     "off": "did you mean false?",
 }
+
+OF_A_POD = 'a pod is known by its control group only: cgroup: "/kubepods*pod<UID>*"'
 
 
 def decode(document: Document, host: Host | None = None) -> tuple[PolicyFile | None, list[Problem]]:
@@ -57,6 +59,8 @@ def _in_words(document: Document, error: ErrorDetails) -> Problem:
         case "extra_forbidden":
             known = _known_keys(path[:-1])
             hint = _one_further_in(document, path) or did_you_mean(str(path[-1]), known)
+            if "cgroup" in known and re.search("namespace|pod|container|label", str(path[-1])):
+                hint = OF_A_POD
             hint = hint or f"known here: {', '.join(known)}"
             return document.problem(path, f"unknown key `{path[-1]}`", hint, key=True)
         case "missing":
@@ -100,7 +104,7 @@ def _meaning(path: Path) -> str:
     """The meaning of the key at `path`, or of the part around it."""
     *around, last = [key for key in path if isinstance(key, str)]
     entry = _entry_at(tuple(around))
-    field = _keys(entry)[FORMER.get(last, last)]
+    field = _keys(entry)[last]
     return f"`{last}`: {' '.join((field.description or '').split())}"
 
 
@@ -132,7 +136,7 @@ def _entry_at(path: Path) -> type[Entry]:
     entry: type[Entry] = PolicyFile
     for key in path:
         if isinstance(key, str):
-            entry = _entry_in(_keys(entry)[FORMER.get(key, key)].annotation)
+            entry = _entry_in(_keys(entry)[key].annotation)
     return entry
 
 

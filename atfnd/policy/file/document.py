@@ -74,10 +74,6 @@ class Document:
         except _MalformedError as error:
             self.problems.append(error.problem)
 
-    def has_key(self, path: Path) -> bool:
-        """The file has this key."""
-        return path in self._keys
-
     def problem(
         self, path: Path, message: str, hint: str | None = None, *, key: bool = False
     ) -> Problem:

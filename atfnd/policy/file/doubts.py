@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What of a policy is no mistake, but probably not meant: `atfnd check` says it. Pure.
 
-A rule that never decides, an armed name that no interface has, and a rule `control` that leaves
+A rule that never decides, a name that no NIC or no unit has, and a rule `control` that leaves
 less alone than the built-in one. Each is certain, as far as the policy shows it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from atfnd.model import FlowRule, InterfaceRule, Placement, Policy, Protocol
+from atfnd.model import FlowRule, Placement, Policy, Protocol
 from atfnd.policy.file.document import Document, Path
 from atfnd.policy.file.host import HostInterface
 from atfnd.policy.file.problem import Problem
 from atfnd.policy.file.schema import PolicyFile
 from atfnd.policy.match.covers import covers, covers_interfaces, transports
-from atfnd.policy.match.match import is_named
+from atfnd.policy.match.globs import listed, meets_one
 
 __all__ = ["doubts"]
 
-_SHOWN = 8  # interfaces in a hint
+_SHOWN = 8  # names in a hint
 
 _Place = tuple[Document, Path]
 _Contents = Sequence[tuple[Document, PolicyFile]]
@@ -31,13 +32,16 @@ def doubts(
     contents: _Contents,
     protects: FlowRule,
     interfaces: Sequence[HostInterface],
+    units: Sequence[str],
     machine: str = "this machine",
 ) -> list[Problem]:
     """In order of place. `policy` is what the `contents` of its files became, `protects` the
-    built-in first rule for flows. `interfaces` are those of the `machine`; empty: not known."""
+    built-in first rule for flows. `interfaces` and `units` are those of the `machine`; empty: not
+    known."""
     found = [
         *_flow_rules(policy, contents, protects),
         *_interface_rules(policy, contents, interfaces, machine),
+        *_matches(contents, interfaces, units, machine),
         *_unprotected(policy, contents, protects),
     ]
     at = {document.file: i for i, (document, _) in enumerate(contents)}
@@ -95,20 +99,53 @@ def _interface_rules(
             )
             hint = f"put it before the rule at {first.source}, or remove it"
             yield document.problem(path, message, hint)
-        elif rule.armed and _is_absent(rule, interfaces):
-            message = f"no interface of {machine} matches `{rule.name}` now"
-            yield document.problem(path, message, f"there are: {_some(interfaces)}")
+        elif rule.armed and (said := _no_nic(listed(rule.name), interfaces, machine)):
+            yield document.problem(path, *said)  # whatever drivers they have
 
 
-def _is_absent(rule: InterfaceRule, interfaces: Sequence[HostInterface]) -> bool:
-    """Whatever drivers they have. A name with a colon is that of a lab: no interface has one
-    (net/core/dev.c, dev_valid_name())."""
-    known = interfaces and ":" not in rule.name
-    return bool(known) and not any(is_named(rule, each.name) for each in interfaces)
+def _matches(
+    contents: _Contents, interfaces: Sequence[HostInterface], units: Sequence[str], machine: str
+) -> Iterator[Problem]:
+    """Rules for flows of interfaces and units that are not there now."""
+    for document, content in contents:
+        for i, rule in enumerate(content.flows):
+            asked = rule.match.interface
+            if asked and (said := _no_nic(asked, interfaces, machine)):
+                yield document.problem(("flows", i, "match", "interface"), *said)
+            asked = rule.match.unit
+            if asked and units and not any(map(meets_one(asked), units)):
+                message = f"no process of {machine} is in a unit that matches `{'|'.join(asked)}`"
+                hint = f"there are: {_some(_alike(asked, units))}; `systemctl status PID` names it"
+                yield document.problem(("flows", i, "match", "unit"), message, hint)
 
 
-def _some(interfaces: Sequence[HostInterface]) -> str:
-    names = sorted(each.name for each in interfaces)
+def _no_nic(
+    globs: Sequence[str], interfaces: Sequence[HostInterface], machine: str
+) -> tuple[str, str] | None:
+    """What to say of names that no NIC has; None: one has, or it is not known. A name with a colon
+    is that of a lab: no interface has one (net/core/dev.c, dev_valid_name())."""
+    if not interfaces or any(":" in glob for glob in globs):
+        return None
+    named = [each for each in interfaces if meets_one(globs)(each.name)]
+    if not named:
+        message = f"no interface of {machine} matches `{'|'.join(globs)}` now"
+        return message, f"there are: {_some([each.name for each in interfaces])}"
+    above = [each for each in named if each.lower]
+    if above == named or any(each.name in globs for each in above):
+        first = next((each for each in above if each.name in globs), above[0])
+        message = f"{first.name} stands on {', '.join(first.lower)}: no NIC has this name"
+        return message, f"name those below: {'|'.join(first.lower)}"
+    return None
+
+
+def _alike(globs: Sequence[str], units: Sequence[str]) -> Sequence[str]:
+    """The units whose names begin as one of these does, as those of templates do; or all."""
+    stems = tuple(re.split(r"[@.*?[]", glob)[0] for glob in globs)
+    return [unit for unit in units if unit.startswith(tuple(filter(None, stems)))] or units
+
+
+def _some(every: Sequence[str]) -> str:
+    names = sorted(every)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

@@ -37,6 +37,7 @@ class HostInterface(_Fact):
     driver: str | None = None
     queues: _Count | None = None  # for receiving
     filter_slots: _Count | None = None
+    lower: tuple[str, ...] = ()  # those that it stands on: it is no NIC
 
 
 class Host(_Fact):
@@ -48,6 +49,7 @@ class Host(_Fact):
     online: tuple[_Count, ...]
     interfaces: tuple[HostInterface, ...]
     users: dict[str, _Count]  # name -> uid
+    units: tuple[str, ...] = ()  # of systemd, in which there was a process; none: not known
 
 
 def read_host(path: Path) -> Host:

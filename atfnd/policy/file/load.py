@@ -10,10 +10,8 @@ Nothing is written; a bad file is a PolicyError.
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from atfnd.model import (
@@ -37,7 +35,6 @@ from atfnd.policy.file.placement import placement_of, wrong_cpus
 from atfnd.policy.file.problem import PolicyError, Problem, printable
 from atfnd.policy.file.reception import reception_of
 from atfnd.policy.file.schema import (
-    FORMER,
     DaemonEntry,
     FlowEntry,
     ForwardingEntry,
@@ -105,11 +102,18 @@ def _contents(
     return contents
 
 
-def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | None = None) -> None:
+def check(
+    config: Path | None = None,
+    files: Sequence[Path] = (),
+    host: Host | None = None,
+    interfaces: Sequence[HostInterface] = (),
+    units: Sequence[str] = (),
+) -> None:
     """`atfnd check`: print a summary of the policy, or raise PolicyError. With `files`, it is the
-    policy of these alone; with `host`, it is for that machine, which the first line names. Warnings
-    are on stderr: a key with its former name, a rule that is probably not meant, and a file of this
-    machine's policy that others may change; it is read nevertheless."""
+    policy of these alone; with `host`, it is for that machine, which the first line names, else for
+    this one, which has these `interfaces` and `units`; none: they are not known. Warnings are on
+    stderr: a rule that is probably not meant, and a file of this machine's policy that others may
+    change; it is read nevertheless."""
     if host is not None:
         cpus = f"{len(host.online)} of {host.cpus} CPUs online"
         others = f"{len(host.interfaces)} interfaces, {len(host.users)} users"
@@ -117,9 +121,9 @@ def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | N
     contents = _contents(config, files, host)
     policy = _merge(contents)
     protects = next(rule for rule in _flow_rules(*_built_in()) if rule.name == PROTECTS)
-    former = (each for content in contents for each in _former_keys(*content))
-    interfaces = _interfaces_here() if host is None else host.interfaces
-    for note in (*former, *doubts(policy, contents, protects, interfaces, _called(host))):
+    if host is not None:
+        interfaces, units = host.interfaces, host.units
+    for note in doubts(policy, contents, protects, interfaces, units, _called(host)):
         print(note, file=sys.stderr)
     for path in policy.files if host is None else ():
         suspect = _read(Path(path))[1]
@@ -141,13 +145,6 @@ def check(config: Path | None = None, files: Sequence[Path] = (), host: Host | N
 
 def _called(host: Host | None) -> str:
     return "this machine" if host is None else printable(host.name)
-
-
-def _interfaces_here() -> list[HostInterface]:
-    """None, if they cannot be listed: a sandbox may forbid it."""
-    with suppress(OSError):
-        return [HostInterface(name=name) for _, name in socket.if_nameindex()]
-    return []
 
 
 def _files(config: Path | None, problems: list[Problem]) -> list[Path]:
@@ -273,18 +270,6 @@ def _merge(contents: Sequence[Content]) -> Policy:
         forwarding=tuple(rule for each in contents for rule in _forwarding_rules(*each)),
         softirq_budget=_softirq_budget(contents),
     )
-
-
-def _former_keys(document: Document, content: PolicyFile) -> Iterator[Problem]:
-    """A note for each key with a former name."""
-    flows = (("flows", i, "placement") for i in range(len(content.flows)))
-    interfaces = (("interfaces", i) for i in range(len(content.interfaces)))
-    for place in (*flows, *interfaces):
-        for former, present in FORMER.items():
-            path = (*place, former)
-            if document.has_key(path):
-                message = f"`{former}` is now called `{present}`; both are read"
-                yield document.problem(path, message, key=True)
 
 
 def _softirq_budget(contents: Iterable[Content]) -> SoftirqBudget:

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -48,7 +47,6 @@ from atfnd.policy.file.units import (
 
 __all__ = [
     "AUTO",
-    "FORMER",
     "DaemonEntry",
     "Entry",
     "FlowEntry",
@@ -61,7 +59,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-FORMER = {"keep_off": "cpu_exclusion", "rules": "filters"}  # names of keys that are still read
+PORTS = {"bgp": 179, "dns": 53, "domain": 53, "http": 80, "https": 443, "ntp": 123, "ssh": 22}
 NEAR = ("core", "smt", "llc", "node")
 RECEPTIONS = ("deferred", "suspended", "dedicated")
 RECEPTION_WORDS = ("leave", "interrupt", "busy", "auto")
@@ -91,7 +89,8 @@ def port_range(value: object) -> tuple[int, int]:
         found = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text)
         if found is None:
             digits = re.fullmatch(r"([0-9]+) ?[-:–,] ?([0-9]+)", text)
-            hint = f"did you mean {digits[1]}-{digits[2]}?" if digits else None
+            meant = f"{digits[1]}-{digits[2]}" if digits else PORTS.get(text.lower())
+            hint = None if meant is None else f"did you mean {meant}?"
             raise Mistake(f"expected a port or a range such as 8000-8010, got {said(value)}", hint)
         first, last = int(found[1]), int(found[2])
     if not 1 <= first <= 65535 or not 1 <= last <= 65535:
@@ -196,7 +195,9 @@ class Several:
 def on_or_off(value: object) -> object:
     """YAML 1.2 knows `on` as a word, not as a truth value."""
     if type(value) is not bool and value not in ("on", "off"):
-        raise Mistake(f"expected on or off, got {said(value)}")
+        meant = {"yes": "on", "true": "on", "no": "off", "false": "off"}.get(str(value).lower())
+        hint = None if meant is None else f"did you mean {meant}?"
+        raise Mistake(f"expected on or off, got {said(value)}", hint)
     return value in (True, "on")
 
 
@@ -329,7 +330,7 @@ class MatchEntry(Entry):
     @model_validator(mode="after")
     def _says_something(self) -> MatchEntry:
         if not self.model_fields_set:
-            raise Mistake("an empty match", "to match everything: {protocol: [tcp, udp, sctp]}")
+            raise Mistake("an empty match", "to match every flow: {protocol: [tcp, udp, sctp]}")
         return self
 
 
@@ -352,9 +353,7 @@ class PlacementEntry(Entry):
     """One of these CPUs, whatever the application runs on."""
     dedicated: OneOrMore[Cpu] = None
     """One of these CPUs, which serve no other flows."""
-    cpu_exclusion: Annotated[
-        bool, Field(validation_alias=AliasChoices("cpu_exclusion", "keep_off"))
-    ] = False
+    cpu_exclusion: bool = False
     """With `dedicated`: remove these CPUs from the cpuset of the application's own cgroup. For the
     conditions see docs/placements.md."""
 
@@ -555,9 +554,7 @@ class InterfaceEntry(Entry):
     """Which interfaces this rule is for."""
     armed: bool = False
     """Whether atfnd may write to it. If not, atfnd shows what it would write."""
-    filters: Annotated[FiltersEntry, Field(validation_alias=AliasChoices("filters", "rules"))] = (
-        FiltersEntry()
-    )
+    filters: FiltersEntry = FiltersEntry()
     """The share of its filters that atfnd may use."""
     napi_threads: Literal["borrow", "never"] = "borrow"
     """Whether its queues may be polled by NAPI threads while flows of theirs are moved in order, or
