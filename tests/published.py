@@ -58,6 +58,7 @@ from atfnd.model import (
     ReadBytes,
     Restored,
     Sample,
+    SocketFound,
     Status,
     Survey,
     SurveyedReads,
@@ -100,6 +101,7 @@ class Published:
             Finding(None, Level.NOTE, "eth9 is not watched", "--nic eth9"),
         ]
         self.audited = 0
+        self.found = list[SocketFound]()
         self.spent = (
             CpuTime(
                 7 * 10**9, {0: 5 * 10**9, 1: 10**9}, {0: 10**9, 1: 0}, {900: 2 * 10**9}, {}, {}
@@ -209,6 +211,10 @@ class Published:
 
     def flows(self) -> Sequence[Flow | None]:
         return self.table.slots()
+
+    def sockets(self) -> Iterator[SocketFound | None]:
+        yield None
+        yield from self.found
 
     @property
     def audited_ns(self) -> int:

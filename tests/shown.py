@@ -17,10 +17,11 @@ from atfnd.model import (
     Queue,
     QueueStats,
     Rss,
+    SocketFound,
     Thread,
 )
 
-__all__ = ["flow", "key", "lab", "rule"]
+__all__ = ["flow", "found", "key", "lab", "rule"]
 
 LOCAL, REMOTE = bytes([10, 0, 0, 2]), bytes([10, 9, 0, 1])
 
@@ -49,6 +50,13 @@ def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
         rule_name="bulk",
         why="same core as the application",
     )
+
+
+def found(remote_port: int) -> SocketFound:
+    """Without an entry: its thread ran last on CPU 1, where its packets arrive."""
+    thread = Thread(tid=27_960, pid=27_960, comm="sshd", cgroup=None)
+    of = key(remote_port)
+    return SocketFound(of, 3_000_000 + remote_port, "lab:lab", thread, 1, 1, 1, 700, 5_000)
 
 
 def rule(location: int, match: Match, queue: int) -> Filter:

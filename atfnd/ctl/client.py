@@ -94,6 +94,10 @@ class Client:
             if cursor is None:
                 return
 
+    def flows(self, **query: object) -> Iterator[Row]:
+        """Every flow, as it comes: the table, and with `all` those without an entry."""
+        return map(json.loads, self.lines("/v1/flows/stream", TIMEOUT_S, **query))
+
     def events(self, after: int = 0) -> Iterator[Row]:
         """Every retained event since number `after`, asked for a page at a time."""
         while page := self.get("/v1/events", after=after, limit=PAGE)["events"]:
@@ -118,7 +122,7 @@ class Client:
     def _lines(
         self, method: str, path: str, patience_s: float, query: Mapping[str, object]
     ) -> Generator[bytes, None, None]:
-        with self._asked(method, f"{path}?{urlencode(query)}", patience_s) as response:
+        with self._asked(method, _url(path, query), patience_s) as response:
             if response.status != 200:
                 _reply(response, response.read())
             yield from response

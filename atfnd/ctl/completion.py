@@ -33,9 +33,9 @@ def event_kinds(ctx: typer.Context) -> list[str]:
 
 
 def flow_states() -> list[str]:
-    from atfnd.model import FlowState  # fmt: skip
+    from atfnd.model import FlowState, SocketState  # fmt: skip
 
-    return [each.value for each in FlowState]
+    return [each.value for each in (*FlowState, *SocketState)]
 
 
 def rules(ctx: typer.Context) -> list[str]:

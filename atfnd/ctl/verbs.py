@@ -29,6 +29,7 @@ __all__ = ["app"]
 
 SOCKET = "/run/atfnd/atfnd.sock"
 ROWS = 200  # of a table, by default
+UNSTEERED = "local", "left"  # states of flows without an entry
 AGAIN_S = 0.25
 BEATS_S = 20.0  # a stream says something every 5 s
 
@@ -49,6 +50,10 @@ OnlyNic = Annotated[
     typer.Option(
         "--nic", metavar="NIC", help="Only this interface.", autocompletion=completion.nics
     ),
+]
+Unsteered = Annotated[
+    bool,
+    typer.Option("--all", help="Also flows without an entry: `local` ones need none."),
 ]
 Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="The most rows to print.")]
 Interval = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time between updates.")]
@@ -88,6 +93,7 @@ def flows(
             autocompletion=completion.flow_states,
         ),
     ] = None,
+    unsteered: Unsteered = False,
     nic: OnlyNic = None,
     pid: Annotated[
         int | None, typer.Option(min=1, metavar="PID", help="Only this process.")
@@ -112,16 +118,21 @@ def flows(
         empty: str | None = client.get("/v1/flows", limit=1, **only)["why_empty"]
         return empty
 
+    def read(most: int | None) -> Iterator[Row]:
+        if unsteered or state in UNSTEERED:
+            return islice(client.flows(**only, all=1), most)
+        return client.pages("/v1/flows", "flows", most, **only)
+
     def table(rows: Iterable[Row]) -> Grid:
         return explained(tables.flow_table(rows), why)
 
     most = limit or ROWS
     if watch:
-        output.watch(lambda: table(client.pages("/v1/flows", "flows", most, **only)), interval)
+        output.watch(lambda: table(read(most)), interval)
     elif as_json:
-        output.say_json_list(client.pages("/v1/flows", "flows", limit, **only))
+        output.say_json_list(read(limit))
     else:
-        rows = list(client.pages("/v1/flows", "flows", most + 1, **only))
+        rows = list(read(most + 1))
         output.show(table(rows[:most]))
         _say_more(rows, most)
 

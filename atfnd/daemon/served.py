@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from atfnd.daemon.found_sockets import FoundSockets
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.measuring import Measuring
@@ -33,6 +34,7 @@ class Served:
         reload: PolicyReload,
         reports: WantedReports,
         sockets: SocketReader,
+        found: FoundSockets,
         births: BirthReader,
         matching: Matching,
         surveying: Surveying,
@@ -43,6 +45,7 @@ class Served:
         self._sockets, self._in_force = sockets, in_force
         self.status, self.history = reporter.status, remembering.history
         self.counts = reporter.counts
+        self.sockets = found.found
         self.flows, self.names, self.nics = reporter.flows, reporter.names, reporter.nics
         self.topology, self.cpu_time = reporter.topology, reporter.cpu_time
         self.events, self.later_than = reporter.events, reporter.later_than

@@ -22,6 +22,7 @@ from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.flow_rules import FlowRules
 from atfnd.daemon.forwarding import Forwarded
+from atfnd.daemon.found_sockets import FoundSockets
 from atfnd.daemon.guarding import Guarding, GuardPace
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.held_filters import HeldFilters
@@ -175,6 +176,7 @@ class Supervisor:
             reload,
             reports,
             sockets,
+            FoundSockets(engine, sessions, observer),
             births,
             matching,
             self._surveying,

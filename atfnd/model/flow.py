@@ -19,8 +19,10 @@ __all__ = [
     "Habit",
     "Move",
     "Protocol",
+    "SocketFound",
     "SocketGone",
     "SocketSeen",
+    "SocketState",
     "SocketUse",
     "Thread",
     "ThreadReads",
@@ -164,6 +166,34 @@ class SocketUse(NamedTuple):
     rx_cpu: int | None
     bytes: int
     used_ns: int | None = None  # last use; None: a change of `bytes` shows it
+    tid: int | None = None  # of the thread that uses it, where that was seen
+
+
+class SocketState(Enum):
+    """How a flow without an entry of the Flow-to-Core table is delivered."""
+
+    LOCAL = "local"  # on the CPU its thread runs on: there is nothing to do
+    LEFT = "left"  # somewhere else, or that is not known
+
+
+class SocketFound(NamedTuple):
+    """A socket that receives through a NIC, and whose flow has no entry of the Flow-to-Core
+    table."""
+
+    key: FlowKey
+    cookie: int
+    nic: str
+    thread: Thread | None
+    app_cpu: int | None  # where its thread ran last
+    rx_queue: int | None
+    rx_cpu: int | None
+    bytes: int
+    read_ns: int
+
+    @property
+    def state(self) -> SocketState:
+        here = self.rx_cpu is not None and self.rx_cpu == self.app_cpu
+        return SocketState.LOCAL if here else SocketState.LEFT
 
 
 class SocketGone(NamedTuple):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Protocol
 
 from atfnd.model import (
@@ -26,6 +26,7 @@ from atfnd.model import (
     Planned,
     Policy,
     Restored,
+    SocketFound,
     Status,
     Topology,
 )
@@ -35,7 +36,7 @@ __all__ = ["Source"]
 
 class Source(Protocol):
     """The daemon as the API sees it. A method that is no coroutine returns at once, and reads what
-    the daemon already knows. Only `nics` and `cpu_time` ask the kernel."""
+    the daemon already knows. Only `nics`, `sockets` and `cpu_time` ask the kernel."""
 
     def status(self) -> Status: ...
 
@@ -49,6 +50,10 @@ class Source(Protocol):
         """The Flow-to-Core table by slot, live. A flow keeps its slot for as long as it is in the
         table; None is a free slot. It is indexed and sliced a page at a time, so a page costs a
         page however big the table is (`engine.table.slots.FlowSlots` is such a sequence)."""
+
+    def sockets(self) -> Iterator[SocketFound | None]:
+        """The sockets that receive through its NICs and have no entry in the table; None is a step
+        without one. The first step reads all sockets, unless that was done just now."""
 
     @property
     def audited_ns(self) -> int:

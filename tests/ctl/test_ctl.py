@@ -14,6 +14,7 @@ from atfnd.ctl import output
 from atfnd.model import Cpu, Survey, Topology
 from tests.asking import atfnctl, lines
 from tests.published import Serving, flow, serving, three_flows
+from tests.shown import found
 
 
 @pytest.fixture
@@ -239,6 +240,16 @@ def test_all_pages_and_limits(daemon: Serving) -> None:
 )
 def test_filters(daemon: Serving, words: list[str], count: int) -> None:
     assert len(json.loads("\n".join(lines(daemon, "flows", "--json", *words)))) == count
+
+
+def test_flows_without_an_entry(daemon: Serving) -> None:
+    daemon.do(lambda: daemon.source.found.extend((found(7), found(8)._replace(rx_cpu=3))))
+    assert len(json.loads("\n".join(lines(daemon, "flows", "--json")))) == 3
+    assert len(json.loads("\n".join(lines(daemon, "flows", "--json", "--all")))) == 5
+    assert len(atfnctl(daemon, "flows", "--all", "--limit", "4").stdout.splitlines()) == 5
+    (row,) = lines(daemon, "flows", "--state", "local")[1:]
+    assert "27960  sshd" in row
+    assert len(json.loads("\n".join(lines(daemon, "top", "--json", "--all")))["flows"]) == 5
 
 
 def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:

@@ -19,7 +19,8 @@ __all__: list[str] = []
 FLOWS = (
     "no misdelivered flow in the table; 2 interfaces watched; "
     "99.50% of bytes processed on the CPU that read them, last 10 s; "
-    "small or young flows, and those that the policy leaves alone, have no row"
+    "small or young flows, and those that the policy leaves alone, have no row; "
+    "atfnctl flows --all has the others"
 )
 
 
@@ -70,7 +71,8 @@ def test_what_is_not_known_is_left_out(daemon: Serving) -> None:
     ):
         answer = partial(replace, status(), reads=reads)
         daemon.do(partial(setattr, source, "status", answer))
-        expected = f"no misdelivered flow in the table; 2 interfaces watched; {reason}\n"
+        expected = f"no misdelivered flow in the table; 2 interfaces watched; {reason}; "
+        expected += "atfnctl flows --all has the others\n"
         assert on_a_terminal(daemon, "flows") == expected
 
 

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import Conflict, Device, Protocol, SteeringMethod
-from tests.asking import get
+from tests.asking import curl, get
 from tests.published import Serving, flow, serving, three_flows
+from tests.shown import found
 
 LAB = {"nic": "lab:lab", "paused": False}
 ETH1 = {"nic": "eth1", "paused": False}
@@ -96,6 +100,33 @@ def test_placed_is_what_was_observed(daemon: Serving) -> None:
     rows = get(daemon, "/v1/flows")["flows"]
     assert [row["placed"] for row in rows] == [None, False, None]
     assert rows[2]["pid"] is None
+
+
+def unsteered(daemon: Serving) -> None:
+    """One flow that RSS delivers right, one that a policy leaves, one whose thread is not known."""
+    left = found(22)._replace(rx_cpu=0, rx_queue=0)
+    idle = found(8)._replace(thread=None, app_cpu=None)
+    daemon.do(lambda: daemon.source.found.extend((found(7), left, idle)))
+
+
+def test_flows_without_an_entry_are_listed_when_asked_for(daemon: Serving) -> None:
+    unsteered(daemon)
+
+    def rows(query: str) -> list[dict[str, Any]]:
+        out = curl(daemon, f"/v1/flows/stream?{query}")[2]
+        return [json.loads(line) for line in out.splitlines()]
+
+    assert [row["state"] for row in rows("nic=lab:lab")] == ["steered", "steered", "observed"]
+    local, left, idle = rows("all=1")[3:]
+    assert [list(row) for row in (local, left, idle)] == [KEYS] * 3
+    assert (local["state"], local["placed"], local["tid"]) == ("local", True, 27_960)
+    assert local["why"] == "its packets arrive on the CPU its thread runs on"
+    assert (left["state"], left["placed"], left["rx_cpu"]) == ("left", None, 0)
+    assert left["why"] == "policy `control` (built-in:12) says leave"
+    assert (idle["state"], idle["app_cpu"], idle["pid"]) == ("left", None, None)
+    assert rows("state=local") == [local]
+    assert rows("all=1&comm=sshd") == [local, left]
+    assert rows("all=1&nic=eth1") == []
 
 
 @pytest.mark.parametrize(
@@ -245,6 +276,31 @@ def test_explain_what_several_flows_have_lists_them(daemon: Serving) -> None:
     answer = get(daemon, "/v1/explain?flow=5201")
     assert len(answer["flows"]) == 100
     assert answer["verdict"].startswith("The first 100 ")
+
+
+def test_explain_a_flow_without_an_entry(daemon: Serving) -> None:
+    unsteered(daemon)
+    answer = get(daemon, "/v1/explain?flow=%5B::ffff:10.0.0.2%5D:5201%20%5B::ffff:10.9.0.1%5D:7")
+    assert answer["flow"]["state"] == "local"
+    assert answer["chain"] == [
+        "tcp 10.0.0.2:5201 <- 10.9.0.1:7 exists: it is used by thread 27960 (sshd), which ran last "
+        "on CPU 1.",
+        "It has no entry in the Flow-to-Core table.",
+        "lab:lab: no filter catches it; RSS sends it to queue 3.",
+        "Queue 3 is polled by NAPI 8196 in kernel thread 903, on CPU 3.",
+        "Its packets were last seen from queue 1 on CPU 1: the application's own.",
+    ]
+    assert answer["verdict"] == "Delivered by RSS on CPU 1, where its thread runs: nothing to do."
+    assert answer["advice"] is None
+    answer = get(daemon, "/v1/explain?flow=:22")
+    assert answer["verdict"].startswith("Left to RSS on purpose: policy `control`")
+    answer = get(daemon, "/v1/explain?flow=:8")
+    assert answer["chain"][0].endswith("10.9.0.1:8 exists; its thread is not known.")
+    assert answer["verdict"].startswith("atfnd does not steer it")
+    assert answer["advice"] is None
+    daemon.do(lambda: setattr(daemon.source, "table", FlowTable(8)))
+    answer = get(daemon, "/v1/explain?flow=:5201")
+    assert [row["state"] for row in answer["flows"]] == ["local", "left", "left"]
 
 
 def test_arm_and_disarm(daemon: Serving) -> None:

@@ -206,6 +206,7 @@ def test_a_flow_that_is_not_in_the_table_goes_by_rss() -> None:
     answer = explain_absent(key(40_009), [(lab(OURS), 1), (eth1, 2)])
     assert answer.chain == (
         "tcp 10.0.0.2:5201 <- 10.9.0.1:40009 is not in the Flow-to-Core table.",
+        "No socket of it receives through a watched interface.",
         "lab:lab: no filter catches it; RSS sends it to queue 1.",
         "Queue 1 is polled by NAPI 8194 in kernel thread 901, on CPU 1.",
         "eth1: no filter catches it; RSS sends it to queue 2.",
@@ -219,13 +220,13 @@ def test_a_flow_that_is_not_in_the_table_goes_by_rss() -> None:
 def test_a_flow_that_a_policy_leaves_is_said_so() -> None:
     answer = explain_absent(key(40_009), [(lab(OURS), 1)], "`control` (built-in:12)")
     assert answer.verdict == "Left to RSS on purpose: policy `control` (built-in:12) says leave."
-    assert answer.chain[1] == "lab:lab: no filter catches it; RSS sends it to queue 1."
+    assert answer.chain[2] == "lab:lab: no filter catches it; RSS sends it to queue 1."
 
 
 def test_a_flow_without_a_remote_has_no_rss_queue() -> None:
     open_ended = FlowKey(Protocol.UDP, bytes(4), 53, bytes(4), 0)
     answer = explain_absent(open_ended, [(lab(), None)])
-    assert answer.chain[1] == "lab:lab: no filter catches it; RSS chooses a queue for each remote."
+    assert answer.chain[2] == "lab:lab: no filter catches it; RSS chooses a queue for each remote."
 
 
 def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None:

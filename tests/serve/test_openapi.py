@@ -19,6 +19,7 @@ from tests.bed import a_bed
 from tests.labs import Lab
 from tests.openapi import DOCUMENT, agrees, operations
 from tests.published import Published, Serving, flow, serving, three_flows
+from tests.shown import found
 from tests.wait import until
 
 EXPLAINED = quote("tcp 10.0.0.2:5201 10.9.0.1:40000")
@@ -69,6 +70,8 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/flows", "limit=2"),
         ("/v1/flows", "state=steered&nic=lab:lab&pid=4120&comm=ip*"),
         ("/v1/flows/stream", ""),
+        ("/v1/flows/stream", "all=1"),
+        ("/v1/explain", "flow=cookie:3000007"),
         ("/v1/explain", f"flow={EXPLAINED}"),
         ("/v1/explain", f"flow={ABSENT}"),
         ("/v1/explain", "flow=5201"),
@@ -100,6 +103,8 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         daemon.source.table.put(moved)
         bare = flow(40_001)._replace(thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
         daemon.source.table.put(bare)
+        there = found(7)
+        daemon.source.found = [there, there._replace(cookie=2, thread=None, app_cpu=None)]
         eth1 = daemon.source.views[1]
         device = Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0)
         daemon.source.views[1] = replace(eth1, method=SteeringMethod.RSS, rss=None, device=device)
@@ -113,6 +118,7 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
     [
         ("GET", "/v1/status", "x=1", 400),
         ("GET", "/v1/flows", "state=happy", 400),
+        ("GET", "/v1/flows/stream", "all=2", 400),
         ("GET", "/v1/queues", "nic=nope", 404),
         ("GET", "/v1/filters", "", 400),
         ("GET", "/v1/rules", "", 400),

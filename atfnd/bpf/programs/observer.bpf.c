@@ -300,6 +300,7 @@ static __always_inline void first_read(struct sock *sk, struct socket_state *sta
 	struct observer_record *record;
 
 	state->unread = 0;
+	state->reader = pid_tgid;
 	if (!is_news(sk, pid_tgid))
 		return;
 	record = reserve(OBSERVER_READS);

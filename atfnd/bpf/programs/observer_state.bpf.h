@@ -45,6 +45,7 @@ struct socket_state {
 	__u32 home;	  /* of its thread, as it was reported last */
 	__u32 goes_along; /* its thread was pinned then, and its packets came to another CPU */
 	__u32 unread;	  /* a listener accepted it, and it has not been read from */
+	__u32 reader;	  /* the first thread that read from it then */
 	__u64 cgroup;	  /* the user's that it is of, if that was asked for */
 	__u64 judged_jiffies;
 	struct clause_verdict verdict;

@@ -39,6 +39,7 @@ static __always_inline int row(struct bpf_iter_meta *meta, struct sock *sk,
 	if (state) {
 		record.bytes = state->bytes;
 		record.app_cpu = state->reported_cpu;
+		record.tid = state->tid ?: state->reader;
 		record.flags |= state->reported_cpu == OBSERVER_NO_CPU ? 0 : OBSERVER_REPORTED;
 	}
 	bpf_seq_write(meta->seq, &record, sizeof(record));

@@ -32,7 +32,7 @@ class FlowFigure:
     bits_per_s: float | None
     comm: str | None
     pid: int | None
-    app_cpu: int
+    app_cpu: int | None
     rx_queue: int | None
     rx_cpu: int | None
     target_cpu: int | None

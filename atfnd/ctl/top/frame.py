@@ -26,7 +26,7 @@ from atfnd.ctl.top.view import COLUMNS, HELP, Column, View, fitting, shown
 
 __all__ = ["Size", "flow_lines", "frame", "page"]
 
-_KEYS = "q quit  / filter  < > sort  r reverse  p pause  f forwarded  arrows  h help"
+_KEYS = "q quit  / filter  < > sort  r reverse  p pause  a all  f forwarded  h help"
 _MEANS = (
     ("# and |, net and app", "softirqs and NAPI threads; all else that kept a CPU busy"),
     ("BIT/S", "what the application has moved; - until it was read twice"),
@@ -168,6 +168,7 @@ def _holds(figures: Figures, found: int, view: View, trouble: str) -> Text:
     words = [f"by {column.name}{', turned' if view.turned else ''}"]
     words += [f"flows of {figures.flows_age_s:.0f} s ago"] if figures.flows_age_s >= _OLD_S else []
     words += [f"only {text(view.words)!r}: {of_all}"] if view.words else []
+    words += ["all flows"] if view.unsteered else []
     words += ["PAUSED"] if view.paused else []
     return Text("  ".join(words))
 

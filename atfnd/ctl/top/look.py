@@ -7,13 +7,12 @@ are rare where it is big: so it is not read at every look.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atfnd.ctl.client import TIMEOUT_S, Client, Row
+from atfnd.ctl.client import Client, Row
 
 __all__ = ["Look", "Looks"]
 
@@ -36,21 +35,31 @@ class Look:
 class Looks:
     """One after the other, at one daemon after the other."""
 
-    def __init__(self, client: Client, nic: str | None, flows_share: float = 0.1) -> None:
+    def __init__(
+        self,
+        client: Client,
+        nic: str | None,
+        flows_share: float = 0.1,
+        unsteered: bool = False,
+    ) -> None:
         """`flows_share` is of the time, for reading the table."""
         self._client, self._nic, self._share = client, nic, flows_share
         self._since_wall_s: float | None = None
         self._after = 0
         self.forwarded = False  # asked for what is forwarded, too, from the next look on
+        self.unsteered = unsteered  # asked for flows without an entry, too
         self._flows: list[Row] = []
+        self._asked: tuple[float, bool] | None = None  # of which daemon they are, and which
         self._flows_at_s, self._flows_due_s = 0.0, 0.0
 
     def look(self) -> Look:
         """As things are now. OperatorError: the daemon does not answer, or refuses."""
         get, only = self._client.get, {} if self._nic is None else {"nic": self._nic}
         status = get("/v1/status")
-        if time.monotonic() >= self._flows_due_s or status["since_wall_s"] != self._since_wall_s:
-            self._read_flows(**only)
+        asked = status["since_wall_s"], self.unsteered
+        if time.monotonic() >= self._flows_due_s or asked != self._asked:
+            self._read_flows(**only, all=int(self.unsteered))
+            self._asked = asked
         return Look(
             status=status,
             flows=self._flows,
@@ -61,10 +70,9 @@ class Looks:
             pairs=get("/v1/pairs/latest", **only) if self.forwarded else None,
         )
 
-    def _read_flows(self, **only: str) -> None:
+    def _read_flows(self, **only: object) -> None:
         began_s = time.monotonic()
-        lines = self._client.lines("/v1/flows/stream", TIMEOUT_S, **only)
-        self._flows = [json.loads(line) for line in lines]
+        self._flows = list(self._client.flows(**only))
         self._flows_at_s = time.monotonic()
         self._flows_due_s = began_s + (self._flows_at_s - began_s) / self._share
 

@@ -36,7 +36,7 @@ class Live:
     def __init__(self, looks: Looks, interval_s: float) -> None:
         self._series = Series()
         self._figures = self._series.see(looks.look())
-        self._view, self._keys = View(), Keys()
+        self._view, self._keys = View(unsteered=looks.unsteered), Keys()
         self._flows = shown(self._figures.flows, self._view)
         self._trouble, self._patience = "", Patience()
         self._news: deque[Look | BaseException] = deque()
@@ -118,6 +118,7 @@ class Live:
             self._flows = shown(self._figures.flows, self._view)
         self._asking.pause(self._view.paused)
         self._looks.forwarded = self._view.forwarded
+        self._looks.unsteered = self._view.unsteered
 
     def _hear(self, news: Look | BaseException) -> None:
         """A look, or why there is none."""

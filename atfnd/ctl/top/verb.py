@@ -13,7 +13,7 @@ import typer
 from atfnd.ctl import output
 from atfnd.ctl.client import Client
 from atfnd.ctl.measuring import app
-from atfnd.ctl.verbs import SEE, SOCKET, Interval, Json, OnlyNic, Socket
+from atfnd.ctl.verbs import SEE, SOCKET, Interval, Json, OnlyNic, Socket, Unsteered
 
 __all__ = ["app"]
 
@@ -21,6 +21,7 @@ __all__ = ["app"]
 @app.verb(SEE)
 def top(
     interval: Interval = 1.0,
+    unsteered: Unsteered = False,
     nic: OnlyNic = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
     socket: Socket = SOCKET,
@@ -35,12 +36,12 @@ def top(
     client = Client(socket)
     try:
         if once or as_json or not sys.stdout.isatty():
-            figures = figures_once(Looks(client, nic, flows_share=1.0), interval)
+            figures = figures_once(Looks(client, nic, 1.0, unsteered), interval)
             if as_json:
                 output.say_json(asdict(figures))
             else:
                 output.show_lines(partial(page, figures))
-        elif number := Live(Looks(client, nic), interval).run():
+        elif number := Live(Looks(client, nic, unsteered=unsteered), interval).run():
             raise typer.Exit(128 + number)
     except KeyboardInterrupt:
         return

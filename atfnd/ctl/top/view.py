@@ -73,6 +73,7 @@ HELP = (
     ("/", "only flows with all these words; Enter keeps, Esc drops them"),
     ("p or space", "pause, and go on"),
     ("f", "forwarded packets instead of flows, counted while this is shown"),
+    ("a", "all flows, also those without an entry; and back"),
     ("q or Ctrl-C", "quit"),
     ("h or ?", "this; any key ends it"),
 )
@@ -90,6 +91,7 @@ class View:
     paused: bool = False
     help: bool = False
     forwarded: bool = False
+    unsteered: bool = False  # flows without an entry, too
     at: int = 0
     first: int = 0
     over: bool = False  # the operator has seen enough
@@ -133,6 +135,8 @@ def press(view: View, key: str, lines: int) -> View:
             return replace(view, paused=not view.paused)
         case "f":
             return replace(view, forwarded=not view.forwarded, at=0, first=0)
+        case "a":
+            return replace(view, unsteered=not view.unsteered, at=0, first=0)
         case "h" | "?":
             return replace(view, help=True)
         case "left" | "<" | "right" | ">":

@@ -23,6 +23,7 @@ __all__ = [
     "ThreadSample",
     "ThreadUse",
     "ended_threads",
+    "last_run",
     "read_threads",
     "sees_every_thread",
 ]
@@ -64,6 +65,18 @@ def read_threads(pid: int, root: str = "/proc") -> dict[int, ThreadSample]:
             int(tid), comm, int(fields[36]), fields[0] == "R", ran, slices
         )
     return threads
+
+
+def last_run(tid: int, root: str = "/proc") -> tuple[int, ThreadSample] | None:
+    """A thread, numbered as in the initial PID namespace, after the pid of its process. None: it
+    has ended."""
+    with suppress(*_GONE):
+        status = read(f"{root}/{tid}/status")
+        pid = next(int(line[5:]) for line in status.splitlines() if line.startswith("Tgid:"))
+        comm, fields = stat_fields(read(f"{root}/{tid}/stat"))
+        ran = int(fields[11]) + int(fields[12])
+        return pid, ThreadSample(tid, comm, int(fields[36]), fields[0] == "R", ran, None)
+    return None
 
 
 def ended_threads(tids: Iterable[int], root: str = "/proc") -> set[int]:

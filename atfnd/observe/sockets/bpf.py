@@ -312,9 +312,9 @@ class BpfObserver:
             if descriptor >= 0:
                 os.close(descriptor)
         for row in _RECORD.codec.iter_unpack(rows):
-            _, cookie, count, _, _, _, _, _, app, rx, napi, *_ = row
+            _, cookie, count, _, _, _, _, _, app, rx, napi, tid, *_ = row
             for key in _keys(row):
-                yield SocketUse(cookie, key, _cpu(app), napi, _cpu(rx), count)
+                yield SocketUse(cookie, key, _cpu(app), napi, _cpu(rx), count, tid=tid or None)
 
     def reads(self, nic: str) -> ReadBytes | None:
         """One read of a per-CPU map."""

@@ -132,7 +132,7 @@ class SockDiagObserver:
                 found += [
                     new(
                         SocketUse,
-                        (cookie, key, known.get(cookie), None, None, _count(count), None),
+                        (cookie, key, known.get(cookie), None, None, _count(count), None, None),
                     )
                     for cookie, key, count in flows(dump.dump())
                 ]

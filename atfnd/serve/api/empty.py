@@ -12,6 +12,7 @@ __all__ = ["NO_NIC", "no_flows", "no_pairs", "no_queues"]
 
 NO_NIC = "no interface is watched: `atfnctl doctor NIC` says why"
 _NO_ROW = "small or young flows, and those that the policy leaves alone, have no row"
+_THE_OTHERS = "atfnctl flows --all has the others"
 
 
 def no_flows(status: Status, nics: int, only: Mapping[str, str]) -> str:
@@ -24,7 +25,7 @@ def no_flows(status: Status, nics: int, only: Mapping[str, str]) -> str:
     watched = f"{_count(nics, 'interface')} watched"
     said = ["no misdelivered flow in the table", watched, locality_said(status)]
     remote = any(nic.recent.remote for nic in status.reads or ())
-    return "; ".join([*said, _NO_ROW] if remote else said)
+    return "; ".join([*said, *([_NO_ROW] if remote else []), _THE_OTHERS])
 
 
 def no_queues(nic: str | None) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import NamedTuple
 
 from aiohttp import web
 
 from atfnd.errors import OperatorError
-from atfnd.model import Flow, FlowState
+from atfnd.model import Flow, FlowState, SocketFound, SocketState
 from atfnd.serve import Source
 from atfnd.serve.api import views
 from atfnd.serve.api.answers import line_stream, number, query_of, row_list
@@ -25,12 +26,14 @@ __all__ = ["PAGE", "Flows", "Walk"]
 
 PAGE = 1000  # rows at most; fewer by `limit`
 ONLY = ("state", "nic", "pid", "comm")
+STATES = {each.value for each in FlowState}
+UNSTEERED = {each.value for each in SocketState}
 
 
 class FlowFilter(NamedTuple):
     """What a query asks for; None is any. `comm` is a shell pattern."""
 
-    state: FlowState | None
+    state: str | None
     nic: str | None
     pid: int | None
     comm: str | None
@@ -39,16 +42,16 @@ class FlowFilter(NamedTuple):
     def of(cls, query: Mapping[str, str]) -> FlowFilter:
         """OperatorError: no such state, or no number."""
         state = query.get("state")
-        states = [s.value for s in FlowState]
+        states = STATES | UNSTEERED
         if state is not None and state not in states:
-            raise OperatorError(f"no such state: {state}", f"one of {', '.join(states)}")
+            raise OperatorError(f"no such state: {state}", f"one of {', '.join(sorted(states))}")
         pid = number(query, "pid", 0, 1) if "pid" in query else None
-        return cls(FlowState(state) if state else None, query.get("nic"), pid, query.get("comm"))
+        return cls(state, query.get("nic"), pid, query.get("comm"))
 
-    def passes(self, flow: Flow) -> bool:
+    def passes(self, flow: Flow | SocketFound) -> bool:
         thread = flow.thread
         return (
-            self.state in (None, flow.state)
+            self.state in (None, flow.state.value)
             and self.nic in (None, flow.nic)
             and (self.pid is None or (thread is not None and thread.pid == self.pid))
             and (self.comm is None or (thread is not None and fnmatchcase(thread.comm, self.comm)))
@@ -105,9 +108,14 @@ class Flows:
         return await row_list(request, "flows", rows, rest)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/flows/stream?state=&nic=&pid=&comm=: JSON lines, all matching flows."""
-        only = self._only(query_of(request, *ONLY))
-        return await line_stream(request, _rows(self._source, Walk(self._source.flows()), only))
+        """GET /v1/flows/stream?state=&nic=&pid=&comm=&all=: JSON lines, all matching flows; with
+        all=1, or a state that only these have, those without an entry, too."""
+        query = query_of(request, *ONLY, "all")
+        only = self._only(query)
+        rows = _rows(self._source, Walk(self._source.flows()), only)
+        if number(query, "all", 0, 0, 1) or only.state in UNSTEERED:
+            rows = chain(rows, _unsteered(self._source, only))
+        return await line_stream(request, rows)
 
     def _why_empty(self, query: Mapping[str, str]) -> str:
         only = {name: query[name] for name in ONLY if name in query}
@@ -131,3 +139,11 @@ def _rows(
         walk.shown += 1
         if walk.shown == limit:
             return
+
+
+def _unsteered(source: Source, only: FlowFilter) -> Iterator[views.View | None]:
+    for found in source.sockets():
+        if found is None or not only.passes(found):
+            yield None
+            continue
+        yield views.socket_view(found, source.left_by(found.key))

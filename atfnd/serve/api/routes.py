@@ -10,7 +10,7 @@ import asyncio
 import errno
 import time
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from math import inf
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from atfnd.errors import OperatorError
-from atfnd.model import Finding, Flow
+from atfnd.model import Finding, Flow, SocketFound
 from atfnd.serve import Source
 from atfnd.serve.api import moves, views
 from atfnd.serve.api.answers import error, number, one_object, query_of, row_list, slices
@@ -31,6 +31,7 @@ from atfnd.serve.explain.explain import (
     explain,
     explain_absent,
     explain_several,
+    explain_unsteered,
     explanation_view,
 )
 
@@ -96,45 +97,59 @@ class Api:
         return await row_list(request, "samples", rows, lambda: {"every_s": found.every_s})
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        selector = Selector.parse(query_of(request, "flow").get("flow", ""))
-        found = await self._select(request, selector)
-        source = self._source
-        now_ns, audited_ns = time.monotonic_ns(), source.audited_ns
-        views_of = [views.flow_view(flow, now_ns, audited_ns) for flow in found]
+        selector, source = Selector.parse(query_of(request, "flow").get("flow", "")), self._source
+        found = await self._select(request, selector, Walk(source.flows()))
+        found = found or await self._select(request, selector, source.sockets())
+        shown = list(map(self._view_of, found))
         if len(found) > 1:
             explanation = explain_several(selector.text, found[0].key, len(found), LISTED)
-            return one_object({"flow": None, "flows": views_of} | explanation_view(explanation))
-        nics = source.nics()
-        if found:
-            flow = found[0]
-            nic = next((nic for nic in nics if nic.name == flow.nic), None)
-            rss_queue = source.rss_queue(flow.nic, flow.key) if nic else None
-            remarks = (*source.remarks(flow), *source.port_remarks(flow.key))
-            explanation = explain(flow, nic, source.topology(), rss_queue, remarks)
-        elif selector.keys:
-            key = selector.keys[0]
-            there = [(nic, source.rss_queue(nic.name, key)) for nic in nics]
-            explanation = explain_absent(key, there, source.left_by(key), source.port_remarks(key))
-        else:
-            explanation = Explanation(
-                (),
-                f"No flow in the Flow-to-Core table has {selector.text}.",
-                "atfnctl flows lists them; name both ends to see where RSS sends a flow",
-            )
-        view = views_of[0] if views_of else None
+            return one_object({"flow": None, "flows": shown} | explanation_view(explanation))
+        explanation = self._explained(selector, found[0] if found else None)
+        view = shown[0] if shown else None
         return one_object({"flow": view, "flows": []} | explanation_view(explanation))
 
-    async def _select(self, request: web.Request, selector: Selector) -> list[Flow]:
-        found: list[Flow] = []
-        matching = (
-            flow if flow and selector.matches(flow) else None for flow in Walk(self._source.flows())
-        )
-        async with aclosing(slices(request, matching)) as parts:
+    async def _select(
+        self,
+        request: web.Request,
+        selector: Selector,
+        among: Iterable[Flow | SocketFound | None],
+    ) -> list[Flow | SocketFound]:
+        found = list[Flow | SocketFound]()
+        matching = (each if each and selector.matches(each) else None for each in among)
+        sliced: AsyncGenerator[list[Flow | SocketFound], None] = slices(request, matching)
+        async with aclosing(sliced) as parts:
             async for part in parts:
                 found += part
                 if len(found) > LISTED:
                     break
         return found[:LISTED]
+
+    def _view_of(self, found: Flow | SocketFound) -> views.View:
+        if isinstance(found, Flow):
+            return views.flow_view(found, time.monotonic_ns(), self._source.audited_ns)
+        return views.socket_view(found, self._source.left_by(found.key))
+
+    def _explained(self, selector: Selector, found: Flow | SocketFound | None) -> Explanation:
+        source = self._source
+        nics = {nic.name: nic for nic in source.nics()}
+        if found is not None:
+            nic = nics.get(found.nic)
+            rss_queue = source.rss_queue(found.nic, found.key) if nic else None
+            remarks = source.port_remarks(found.key)
+            if isinstance(found, Flow):
+                remarks = (*source.remarks(found), *remarks)
+                return explain(found, nic, source.topology(), rss_queue, remarks)
+            left_by = source.left_by(found.key)
+            return explain_unsteered(found, nic, source.topology(), rss_queue, left_by, remarks)
+        if selector.keys:
+            key = selector.keys[0]
+            there = [(nic, source.rss_queue(nic.name, key)) for nic in nics.values()]
+            return explain_absent(key, there, source.left_by(key), source.port_remarks(key))
+        return Explanation(
+            (),
+            f"No flow through a watched interface has {selector.text}.",
+            "atfnctl flows --all lists them; name both ends to see where RSS sends a flow",
+        )
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
         query = query_of(request, "nic")

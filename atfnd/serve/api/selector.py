@@ -15,7 +15,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from atfnd.errors import OperatorError
-from atfnd.model import Flow, FlowKey, Protocol
+from atfnd.model import Flow, FlowKey, Protocol, SocketFound
 
 __all__ = ["Selector"]
 
@@ -47,7 +47,7 @@ class Selector:
             return cls(text, (), number, number if number <= 65535 else None)
         return cls(text, _keys(text), None, None)
 
-    def matches(self, flow: Flow) -> bool:
+    def matches(self, flow: Flow | SocketFound) -> bool:
         key = flow.key
         return (
             flow.cookie == self.cookie

@@ -17,6 +17,7 @@ from atfnd.model import (
     Filter,
     Finding,
     Flow,
+    Habit,
     Level,
     Match,
     NapiTime,
@@ -25,6 +26,8 @@ from atfnd.model import (
     Protocol,
     Reception,
     Restored,
+    SocketFound,
+    SocketState,
     endpoint,
 )
 from atfnd.serve.api.moves import move_view
@@ -46,6 +49,8 @@ __all__ = [
     "placed",
     "queue_views",
     "restored_view",
+    "socket_view",
+    "why_unsteered",
 ]
 
 View = dict[str, object]
@@ -94,6 +99,54 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
         "moved_s": _since(flow.moved_ns, now_ns) if flow.moved_ns else None,
         "move": None if flow.move is None else move_view(flow.move),
     }
+
+
+def socket_view(found: SocketFound, left_by: str | None) -> View:
+    """The fields of a flow, of one without an entry. `left_by` as in `Source`."""
+    local = found.state is SocketState.LOCAL
+    thread = found.thread
+    return {
+        "proto": Protocol(found.key.protocol).name.lower(),
+        "local": endpoint(found.key.local, found.key.local_port),
+        "remote": found.key.source(),
+        "pid": thread.pid if thread else None,
+        "tid": thread.tid if thread else None,
+        "comm": thread.comm if thread else None,
+        "app_cpu": found.app_cpu,
+        "rx_queue": found.rx_queue,
+        "rx_cpu": found.rx_cpu,
+        "target_queue": found.rx_queue if local else None,
+        "target_cpu": found.rx_cpu if local else None,
+        "placed": True if local else None,
+        "fell_back": None,
+        "habit": Habit.UNKNOWN.value,
+        "home": None,
+        "state": found.state.value,
+        "filter": None,
+        "rule": None,
+        "policy": "",
+        "why": why_unsteered(found, left_by),
+        "nic": found.nic,
+        "cookie": found.cookie,
+        "bytes": found.bytes,
+        "read_ns": found.read_ns,
+        "age_s": 0.0,
+        "moved_s": None,
+        "move": None,
+    }
+
+
+def why_unsteered(found: SocketFound, left_by: str | None) -> str:
+    """Why a flow has no entry."""
+    if found.state is SocketState.LOCAL:
+        return "its packets arrive on the CPU its thread runs on"
+    if left_by is not None:
+        return f"policy {left_by} says leave"
+    if found.app_cpu is None:
+        return "its thread is not known: it has not used the socket since atfnd looks"
+    if found.rx_cpu is None:
+        return "the kernel does not say on which CPU its packets arrive"
+    return "it carries too little, is too young, or its thread has not stayed on that CPU"
 
 
 def _since(at_ns: int, now_ns: int) -> float:

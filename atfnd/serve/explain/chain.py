@@ -10,13 +10,16 @@ from atfnd.model import (
     Queue,
     Reception,
     ReceptionMode,
+    SocketFound,
     SteeringMethod,
+    Thread,
     Topology,
 )
 from atfnd.serve.api.views import filter_text
 from atfnd.serve.explain.classify import unread
 
-__all__ = ["nic_links", "policy_link", "queue_link", "queue_of", "seen_link", "thread_link"]
+__all__ = ["nic_links", "policy_link", "queue_link", "queue_of", "seen_link", "socket_link"]
+__all__ += ["thread_link"]
 
 
 _USUAL = ReceptionMode.INTERRUPT, ReceptionMode.LEAVE
@@ -35,10 +38,21 @@ def thread_link(flow: Flow) -> str:
         return f"{flow.key} is forwarded here under another address or port (NAT)."
     if thread is None:
         return f"{flow.key} is used on CPU {flow.app_cpu}; its thread is not known."
+    return f"{flow.key} is used on CPU {flow.app_cpu} by {_named(thread)}."
+
+
+def _named(thread: Thread) -> str:
     who = f"thread {thread.tid} ({thread.comm})"
-    if thread.tid != thread.pid:
-        who += f" of process {thread.pid}"
-    return f"{flow.key} is used on CPU {flow.app_cpu} by {who}."
+    return who if thread.tid == thread.pid else f"{who} of process {thread.pid}"
+
+
+def socket_link(found: SocketFound) -> str:
+    """As `thread_link`, of a flow without an entry."""
+    if found.thread is not None:
+        by = f"{_named(found.thread)}, which ran last on CPU {found.app_cpu}"
+        return f"{found.key} exists: it is used by {by}."
+    where = "" if found.app_cpu is None else f"is used on CPU {found.app_cpu}; "
+    return f"{found.key} exists; {where}its thread is not known."
 
 
 def policy_link(flow: Flow) -> str:
@@ -123,15 +137,16 @@ def _held_link(nic: NicView, queue: Queue) -> list[str]:
     return [f"What holds it while flows move in order: {nic.held_by(queue)}."]
 
 
-def seen_link(flow: Flow, topology: Topology) -> str:
+def seen_link(flow: Flow | SocketFound, topology: Topology) -> str:
     """Where its packets came in, as the socket shows it."""
-    if flow.translated:
+    if isinstance(flow, Flow) and flow.translated:
         return "No socket here gets its packets, so atfnd does not see where they come in."
     if flow.rx_cpu is None:
         return "None of its packets has been observed yet."
     queue = "" if flow.rx_queue is None else f"from queue {flow.rx_queue} "
-    kin = _kinship(flow.rx_cpu, flow.app_cpu, topology)
-    return f"Its packets were last seen {queue}on CPU {flow.rx_cpu}: {kin}."
+    seen = f"Its packets were last seen {queue}on CPU {flow.rx_cpu}"
+    kin = "" if flow.app_cpu is None else f": {_kinship(flow.rx_cpu, flow.app_cpu, topology)}"
+    return f"{seen}{kin}."
 
 
 def _kinship(rx_cpu: int, app_cpu: int, topology: Topology) -> str:

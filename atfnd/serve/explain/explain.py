@@ -17,21 +17,31 @@ from atfnd.model import (
     Match,
     NicView,
     Queue,
+    SocketFound,
+    SocketState,
     SteeringMethod,
     Topology,
     cpu_list,
 )
 from atfnd.serve.api.moves import move_link
 from atfnd.serve.api.views import filter_text, placed
-from atfnd.serve.explain.chain import nic_links, policy_link, queue_of, seen_link, thread_link
+from atfnd.serve.explain.chain import (
+    nic_links,
+    policy_link,
+    queue_of,
+    seen_link,
+    socket_link,
+    thread_link,
+)
 from atfnd.serve.explain.classify import catching_filter
 from atfnd.serve.explain.steering_method import by_entry, by_port, by_rfs, in_the_shade, method_link
 
-__all__ = ["Explanation", "explain", "explain_absent", "explain_several"]
+__all__ = ["Explanation", "explain", "explain_absent", "explain_several", "explain_unsteered"]
 __all__ += ["explanation_view", "pin"]
 
 
 OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
+_NO_SOCKET = "`ss -tunap` shows whether the socket exists, `atfnctl events` whether it had an entry"
 WHILE_FULL = (
     "nothing: it is steered again when that CPU has time; if one core is too little for it, use "
     "more threads, or `near: llc` in its rule; since when: atfnctl events --kind full"
@@ -79,37 +89,71 @@ def explain_absent(
     left_by: str | None = None,
     remarks: Sequence[str] = (),
 ) -> Explanation:
-    """A flow that is not in the table; with each NIC comes the queue RSS gives the flow there.
-    `left_by` is the policy rule that leaves such flows alone, if one does; `remarks`: as
-    `Source.port_remarks`."""
-    chain = [f"{key} is not in the Flow-to-Core table.", *remarks]
+    """A flow without an entry and without a socket that receives through one of these NICs; with
+    each comes the queue RSS gives the flow there. `left_by` is the policy rule that leaves such
+    flows alone, if one does; `remarks`: as `Source.port_remarks`."""
+    chain = [
+        f"{key} is not in the Flow-to-Core table.",
+        "No socket of it receives through a watched interface.",
+        *remarks,
+    ]
     for nic, rss_queue in nics:
         if not nic.up:
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
         chain += method_link(nic)
         chain += nic_links(nic, catching_filter(nic.filters, key), rss_queue)
+    views = [nic for nic, _ in nics]
+    return Explanation(tuple(chain), *_without_entry(views, left_by, _NO_SOCKET))
+
+
+def explain_unsteered(
+    found: SocketFound,
+    nic: NicView | None,
+    topology: Topology,
+    rss_queue: int | None,
+    left_by: str | None = None,
+    remarks: Sequence[str] = (),
+) -> Explanation:
+    """A flow that has a socket here and no entry; the rest as for the others."""
+    chain = [socket_link(found), "It has no entry in the Flow-to-Core table.", *remarks]
+    if nic is None:
+        return Explanation((*chain, seen_link(found, topology)), f"{found.nic} is gone.", None)
+    held = catching_filter(nic.filters, found.key)
+    chain += [*method_link(nic), *nic_links(nic, held, rss_queue), seen_link(found, topology)]
+    if not nic.up:
+        verdict, advice = f"{nic.name} is down: it delivers nothing.", f"bring {nic.name} up"
+    elif found.state is SocketState.LOCAL:
+        by = _by(found, nic) if held is None else f"filter {held.location}"
+        where = f"on CPU {found.rx_cpu}, where its thread runs"
+        verdict, advice = f"Delivered by {by} {where}: nothing to do.", None
+    else:
+        verdict, advice = _without_entry([nic], left_by)
+    return Explanation(tuple(chain), verdict, advice)
+
+
+def _without_entry(
+    nics: Sequence[NicView], left_by: str | None, hint: str = ""
+) -> tuple[str, str | None]:
+    """Why a flow has none; `hint` is what to do where no rule and no RFS is the reason."""
     if left_by is not None:
         verdict = f"Left to RSS on purpose: policy {left_by} says leave."
-        return Explanation(tuple(chain), verdict, "to have it steered, change that rule")
-    if handed := next(
-        (nic.name for nic, _ in nics if nic.armed and nic.method is SteeringMethod.RFS), None
-    ):
+        return verdict, "to have it steered, change that rule"
+    by_rfs = [nic.name for nic in nics if nic.armed and nic.method is SteeringMethod.RFS]
+    if by_rfs:
         verdict = (
-            f"If it comes in through {handed}, the kernel hands its packets on to the CPU its "
+            f"If it comes in through {by_rfs[0]}, the kernel hands its packets on to the CPU its "
             "thread last used it on (RFS). It does so for every flow, without an entry."
         )
-        return Explanation(tuple(chain), verdict, None)
+        return verdict, None
     verdict = (
         "atfnd does not steer it: an entry begins when an application thread here has used the "
         "socket, past the policy's thresholds, for the dwell on a CPU its packets do not arrive "
         "on, and ends with the socket or after t_delete without use."
     )
-    advice = "`ss -tunap` shows whether the socket exists, `atfnctl events` whether it had an entry"
-    unarmed = [nic.name for nic, _ in nics if not nic.armed]
-    if unarmed:
-        advice += f"; to have flows steered: atfnctl arm {unarmed[0]}"
-    return Explanation(tuple(chain), verdict, advice)
+    unarmed = [nic.name for nic in nics if not nic.armed]
+    arm = f"to have flows steered: atfnctl arm {unarmed[0]}" if unarmed else ""
+    return verdict, "; ".join(filter(None, (hint, arm))) or None
 
 
 def explain_several(text: str, first: FlowKey, count: int, most: int) -> Explanation:
@@ -240,7 +284,7 @@ def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | Non
     )
 
 
-def _by(flow: Flow, nic: NicView) -> str:
+def _by(flow: Flow | SocketFound, nic: NicView) -> str:
     """What delivers a flow that has no filter."""
     tables = "rps-sock-flow-entries", f"rps-flow-cnt:{flow.rx_queue}"
     rfs = all(nic.settings.get(table, "0") != "0" for table in tables)
