@@ -32,7 +32,7 @@ from atfnd.errors import OperatorError
 from atfnd.observe.machine.busy import BusyCpus
 from bench import demo_report
 from bench.applications import Bench, Cell, caveats, kept_busy
-from bench.applications_report import ENOUGH, Run
+from bench.applications_report import Run
 from bench.bed import BedMaker, lab_bed
 from bench.children import until
 from bench.contenders import atfnd, contenders
@@ -139,11 +139,15 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
         found, shown = _measured(bench, cells, pace, console)
         notes = caveats(bed, [run for by in found.values() for runs in by.values() for run in runs])
     title = f"{server}, {CONNECTIONS} connections, {pace.per_s:,.0f} requests/s"
-    if pace.rounds >= ENOUGH:
+    if demo_report.enough(found):
         demo_report.draw(title, found)
         notes.append(f"drawn in {FOLDER / demo_report.PICTURE}.png")
     seconds, said = time.monotonic() - began, demo_report.sentence(found)
-    result: dict[str, float | str] = {**demo_report.medians(found), "server": server, "says": said}
+    result: dict[str, float | str | None] = {
+        **demo_report.medians(found),
+        "server": server,
+        "says": said,
+    }
     result |= {**shown._asdict(), "seconds": round(seconds, 1)}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")

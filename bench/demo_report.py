@@ -3,8 +3,9 @@
 allow. Pure, but for the picture.
 
 A ratio of atfnd to a rival, within the rounds, counts if its whole interval is on one side of 1. Of
-eight ratios of equals, one does so by chance in one demo of sixteen (eight rounds). Rounds in which
-others kept CPUs busy are left out: what they take is counted too, and draws each ratio to 1.
+eight ratios of equals, one does so by chance in one demo of sixteen (eight rounds). CPU and p99 are
+of the quiet rounds: in the others, what other programs take is counted too. With too few of them
+there is no figure of CPU and p99 at all, and no picture.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from bench import plot
 from bench.applications_report import ENOUGH, LOAD, OURS, Run
 from bench.stats import Estimate, median, ratios
 
-__all__ = ["PICTURE", "Found", "draw", "medians", "sentence", "table"]
+__all__ = ["PICTURE", "Found", "draw", "enough", "medians", "sentence", "table"]
 
 PICTURE = "demo"
 Found = Mapping[str, Mapping[str, Sequence[Run]]]  # by pinned or unpinned, by contender
 
 
 class _Figure(NamedTuple):
-    """What is shown of a run. `judged`: the sentence is about it, and less is better."""
+    """What is shown of a run. `judged`: the sentence is about it, less is better, and only quiet
+    rounds count."""
 
     key: str
     title: str
@@ -52,8 +54,16 @@ FIGURES = (
 )  # fmt: skip
 
 
-def _estimate(figure: _Figure, runs: Sequence[Run]) -> Estimate:
-    return median(map(figure.of, runs))
+def _estimate(figure: _Figure, found: Found, kind: str, name: str) -> Estimate | None:
+    """None: too few rounds were quiet."""
+    if not figure.judged:
+        return median(map(figure.of, found[kind][name]))
+    return median(map(figure.of, _quiet(found)[kind][name])) if enough(found) else None
+
+
+def enough(found: Found) -> bool:
+    """So many rounds were quiet that CPU and p99 say something."""
+    return len(_quiet(found)["pinned"][OURS]) >= ENOUGH
 
 
 def table(found: Found) -> Table:
@@ -62,21 +72,22 @@ def table(found: Found) -> Table:
     for title in ("server", "delivery", *(figure.title for figure in FIGURES)):
         made.add_column(title)
     for kind, by_name in found.items():
-        for name, runs in by_name.items():
-            cells = (figure.text(_estimate(figure, runs)) for figure in FIGURES)
+        for name in by_name:
+            estimates = [(figure, _estimate(figure, found, kind, name)) for figure in FIGURES]
+            cells = (figure.text(each) if each else "–" for figure, each in estimates)
             made.add_row(kind, name, *cells, end_section=name == OURS)
     return made
 
 
-def medians(found: Found) -> dict[str, float]:
+def medians(found: Found) -> dict[str, float | None]:
     """By figure and contender, of the pinned server; of the other one with `_unpinned`."""
     return {
-        f"{figure.key}_{name}{'' if kind == 'pinned' else f'_{kind}'}": round(
-            _estimate(figure, runs).value, 4
-        )
+        f"{figure.key}_{name}{'' if kind == 'pinned' else f'_{kind}'}": each
+        and round(each.value, 4)
         for figure in FIGURES
         for kind, by_name in found.items()
-        for name, runs in by_name.items()
+        for name in by_name
+        for each in [_estimate(figure, found, kind, name)]
     }
 
 
@@ -98,11 +109,10 @@ def _quiet(found: Found) -> Found:
 def sentence(found: Found) -> str:
     """What may be said of CPU and p99, losses first."""
     quiet = _quiet(found)
-    rounds = len(quiet["pinned"][OURS])
-    if rounds < ENOUGH:
-        return (
-            f"Nothing can be said of CPU and p99: {rounds} of the {ENOUGH} quiet rounds it takes."
-        )
+    if not enough(found):
+        of_all, rounds = (len(each["pinned"][OURS]) for each in (found, quiet))
+        why = "Too noisy" if of_all >= ENOUGH else "Too few rounds"
+        return f"{why}: {rounds} of {ENOUGH} quiet rounds. Nothing can be said of CPU and p99."
     said: dict[str, list[str]] = {"worse": [], "better": []}
     for kind, by_name in quiet.items():
         for figure, name in product(FIGURES, by_name):
@@ -119,11 +129,12 @@ def sentence(found: Found) -> str:
 
 
 def draw(title: str, found: Found) -> None:
-    """The picture: a panel for each figure."""
+    """The picture: a panel for each figure. There must be `enough`."""
     names = next(iter(found.values()))
     panels = {
         figure.title: {
-            name: [_estimate(figure, by_name[name]) for by_name in found.values()] for name in names
+            name: [each for kind in found if (each := _estimate(figure, found, kind, name))]
+            for name in names
         }
         for figure in FIGURES
     }

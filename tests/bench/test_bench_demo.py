@@ -15,7 +15,7 @@ from bench import demo, plot, servers
 from bench.applications_report import Run
 from bench.bed import lab_bed
 from bench.demo import Pace
-from bench.demo_report import Found, draw, sentence, table
+from bench.demo_report import Found, draw, enough, medians, sentence, table
 
 __all__: list[str] = []
 
@@ -64,14 +64,13 @@ def test_it_runs_where_nothing_can_be_downloaded(
     for name in ("rss", "rfs", "atfnd"):
         for kind in ("", "_unpinned"):
             assert 0 <= result[f"locality_{name}{kind}"] <= 1
-            assert result[f"cpu_us_per_request_{name}{kind}"] > 0
-            assert result[f"p99_us_{name}{kind}"] > 0
+            assert result[f"cpu_us_per_request_{name}{kind}"] is None  # one round says nothing
     assert result["handoffs_per_1000_requests_rfs"] > 0
     assert 0 < result["steered"] <= result["flows"]
     assert "atfnctl flows" in said.getvalue()
     last = said.getvalue().splitlines()[-1]
     assert last == result["says"]
-    assert last.startswith("Nothing can be said of CPU and p99: ")
+    assert last.startswith("Too few rounds: ")
     assert not nothing_downloaded.exists()
 
 
@@ -107,7 +106,7 @@ def test_losses_come_first_and_each_says_where_and_against_what() -> None:
 
 
 def test_few_rounds_say_nothing() -> None:
-    said = "Nothing can be said of CPU and p99: 5 of the 6 quiet rounds it takes."
+    said = "Too few rounds: 5 of 6 quiet rounds. Nothing can be said of CPU and p99."
     assert sentence(found(MORE[:5], MORE, MORE[:5])) == said
     assert sentence(found(MORE[:6], MORE, MORE[:6])).startswith("Here atfnd is worse in")
 
@@ -117,18 +116,26 @@ def test_rounds_beside_other_work_do_not_count() -> None:
     assert sentence(found(once)) == NO_DIFFERENCE
     worse = "Here atfnd is worse in CPU/request (pinned, 1.2 [1.1, 1.2] × RSS)"
     assert sentence(found(once, others=(0.6, *[0.4] * 7))).startswith(worse)
-    said = "Nothing can be said of CPU and p99: 0 of the 6 quiet rounds it takes."
-    assert sentence(found(MORE, LESS, others=[0.6] * 8)) == said
+    loud = found(MORE, LESS, others=[0.6] * 8)
+    said = "Too noisy: 0 of 6 quiet rounds. Nothing can be said of CPU and p99."
+    assert sentence(loud) == said
+    assert shown(loud)[2] == "pinned atfnd 50.0% – – 500"
+    assert medians(loud)["p99_us_atfnd"] is None
+    assert not enough(loud)
+
+
+def shown(those: Found) -> list[str]:
+    """The rows of the table."""
+    said = io.StringIO()
+    Console(file=said, width=80).print(table(those))
+    lines = [line.split() for line in said.getvalue().splitlines() if line.strip()]
+    return [" ".join(line) for line in lines if line[0] in ("pinned", "unpinned")]
 
 
 def test_the_table_fits_a_terminal() -> None:
-    said = io.StringIO()
-    Console(file=said, width=80).print(table(found(cpu=(10.06,) * 8, p99=(5.03,) * 8)))
-    lines = [line.split() for line in said.getvalue().splitlines() if line.strip()]
-    rows = [line for line in lines if line[0] in ("pinned", "unpinned")]
+    rows = shown(found(cpu=(10.06,) * 8, p99=(5.03,) * 8))
     assert len(rows) == 6
-    words = " ".join(rows[2])
-    assert words == "pinned atfnd 50.0% 201 [201, 201] 6036 [6036, 6036] 500"
+    assert rows[2] == "pinned atfnd 50.0% 201 [201, 201] 6036 [6036, 6036] 500"
 
 
 def test_the_picture_has_a_panel_for_each_figure(
