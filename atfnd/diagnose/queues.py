@@ -57,7 +57,17 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
     if offline:
         what = f"{_names(offline)} on an offline CPU"
         yield Finding(nic.name, Level.WARNING, what, _place_by(nic, offline))
-    isolated = [q for q in confined if q.cpu in cpus and cpus[q.cpu].isolated]
+    outside = [q for q in confined if q.cpu is not None and not nic.serve_on.allows(q.cpu)]
+    if outside and nic.armed:
+        what = (
+            f"{_names(outside)} on CPUs where the policy serves no queue (serve_on {nic.serve_on})"
+        )
+        yield Finding(nic.name, Level.WARNING, what, _place_by(nic, outside))
+    isolated = [
+        q
+        for q in confined
+        if q.cpu in cpus and cpus[q.cpu].isolated and not nic.serve_on.names(q.cpu)
+    ]
     if isolated:
         yield Finding(
             nic.name,
@@ -68,7 +78,10 @@ def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:
     bare = [
         cpu.index
         for cpu in topology.cpus
-        if cpu.online and not cpu.isolated and cpu.index not in taken
+        if cpu.online
+        and not cpu.isolated
+        and cpu.index not in taken
+        and nic.serve_on.allows(cpu.index)
     ]
     free = [cpu for cpu in bare if nic.taken_from(cpu) is None]
     if lent := [cpu for cpu in bare if cpu not in free]:

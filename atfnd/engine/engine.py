@@ -398,10 +398,11 @@ class Engine:
         known, topology = self.memory.nics[event.nic], self._topology()
         if not known.view.armed:
             return
-        left = queues.homeless(known.view.queues, topology, self.memory.in_force.dedicated)
+        there, serve_on = known.view.queues, known.view.serve_on
+        left = queues.homeless(there, topology, self.memory.in_force.dedicated, serve_on)
         were = {queue.index: queue.cpu for queue, _ in left if queue.cpu is not None}
         known.displaced = were | known.displaced
-        back = queues.back_home(known.view.queues, known.displaced, topology)
+        back = queues.back_home(there, known.displaced, topology, serve_on)
         gone = [(queue, cpu) for queue, cpu in left if queue.index in known.displaced]
         self._put(known.view, gone, queues.OFFLINE)
         self._put(known.view, back, queues.ONLINE)

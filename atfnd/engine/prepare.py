@@ -33,7 +33,8 @@ def prepare(
 ) -> Plan:
     """The changes that arming `nic` begins with. Empty when it has no means of steering. When
     queues are put on CPUs, the `dedicated` CPUs get theirs first, isolated or not. Where the
-    policy lets queues that nobody owns have or keep RFS, `placement.unowned` switches it."""
+    policy lets queues that nobody owns have or keep RFS, `placement.unowned` switches it. A queue
+    on a CPU that `serve_on` leaves out gets another."""
     match nic.method:
         case SteeringMethod.NONE:
             return ()
@@ -113,11 +114,18 @@ def _placed(nic: NicView, topology: Topology, dedicated: frozenset[int]) -> dict
     confined = {queue.index: _confined_to(nic, queue) for queue in nic.queues}
     placed = {index: cpu for index, cpu in confined.items() if cpu is not None}
     online = (cpu for cpu in topology.cpus if cpu.online)
-    cpus = {cpu.index: cpu for cpu in online if not cpu.isolated or cpu.index in dedicated}
-    for index, cpu in confined.items():
+    cpus = {
+        cpu.index: cpu
+        for cpu in online
+        if nic.serve_on.allows(cpu.index)
+        and (not cpu.isolated or cpu.index in dedicated or nic.serve_on.names(cpu.index))
+    }
+    astray = [i for i, cpu in confined.items() if (cpu is None or not nic.serve_on.allows(cpu))]
+    for index in astray:
         setting = of_queue("queue-cpu", index)
         ours = nic.caps.queue_cpu and setting in nic.settings and setting not in nic.manual
-        if cpu is None and ours and cpus:
+        if ours and cpus:
+            placed.pop(index, None)
             queues = Counter(placed.values())
             bare = {each: cpus[each] for each in dedicated & cpus.keys() if not queues[each]}
             placed[index] = _best(nic, bare or cpus, queues)
@@ -139,9 +147,11 @@ def _best(nic: NicView, cpus: dict[int, Cpu], queues: Counter[int]) -> int:
 def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
     for queue in nic.queues:
         cpu = cpus.get(queue.index)
-        if cpu is not None and _confined_to(nic, queue) is None:
+        if cpu is not None and (now := _confined_to(nic, queue)) != cpu:
             several = nic.settings[of_queue("queue-cpu", queue.index)]
             why = f"queue {queue.index} may be delivered on any of CPUs {several}"
+            if now is not None:
+                why = f"the policy serves no queue on CPU {now}: serve_on is {nic.serve_on}"
             yield Action(
                 ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
             )

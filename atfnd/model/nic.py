@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
-from atfnd.model.policy import Mode
+from atfnd.model.policy import ANY_CPU, Mode, ServeOn
 from atfnd.model.reception import Reception
 
 __all__ = [
@@ -284,6 +284,7 @@ class NicView(NicFacts):
     unowned_rfs: bool = False  # the policy asks for RFS on queues that nobody owns
     keeps_rfs: bool = False  # on such queues, RFS stays as it was found
     symmetric_hash: bool = False  # the policy asks for a hash that both directions of a flow share
+    serve_on: ServeOn = ANY_CPU  # where its queues may be delivered
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
     reception: Reception = field(default_factory=Reception)  # the policy's, of its queues
     # By queue of a flow rule: what it asks for, and its name.

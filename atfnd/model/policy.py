@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple
@@ -11,8 +12,10 @@ from atfnd.model.flow import Direction, Protocol
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.reception import Reception
 from atfnd.model.softirq_budget import SoftirqBudget
+from atfnd.model.topology import cpu_list
 
 __all__ = [
+    "ANY_CPU",
     "FlowRule",
     "ForwardingRule",
     "InterfaceRule",
@@ -21,6 +24,7 @@ __all__ = [
     "Network",
     "PairPlacement",
     "Policy",
+    "ServeOn",
     "Share",
 ]
 
@@ -81,6 +85,29 @@ class FlowRule:
     assist: Literal["none", "epoll"] = "none"  # SUSPENDED: have their owners' epolls busy-poll
 
 
+class ServeOn(NamedTuple):
+    """The CPUs to which queues may be delivered: these, or all but these."""
+
+    cpus: frozenset[int] = frozenset()
+    others: bool = True
+
+    def __str__(self) -> str:
+        return f"{'!' if self.others else ''}{cpu_list(self.cpus)}"
+
+    def allows(self, cpu: int) -> bool:
+        return (cpu in self.cpus) != self.others
+
+    def names(self, cpu: int) -> bool:
+        """It is one of these, isolated or not."""
+        return cpu in self.cpus and not self.others
+
+    def among(self, cpus: Iterable[int]) -> frozenset[int]:
+        return frozenset(filter(self.allows, cpus))
+
+
+ANY_CPU = ServeOn()
+
+
 @dataclass(frozen=True, slots=True)
 class InterfaceRule:
     """One interface rule of the policy: may we write there, and how much of the filter table."""
@@ -96,6 +123,7 @@ class InterfaceRule:
     driver: str | None = None  # globs as those of `name`; None: any driver
     reception: Reception = field(default_factory=Reception)  # of queues without a rule's own
     rss_hash: Literal["keep", "symmetric"] = "keep"  # symmetric: one for both directions of a flow
+    serve_on: ServeOn = ANY_CPU  # where its queues may be delivered
 
     def __str__(self) -> str:
         """Which interfaces it is for: `eth*`, `eth* (driver igb)`."""

@@ -24,6 +24,7 @@ from atfnd.model import (
     NicView,
     Queue,
     Rival,
+    ServeOn,
     SteeringMethod,
 )
 from atfnd.model.nic import RFS_TABLE, RSS_KEY
@@ -356,6 +357,16 @@ def test_queues_on_cpus_that_are_off_or_isolated() -> None:
     assert findings["queue 2 is on an offline CPU"].level is Level.WARNING
     isolated = "queue 3 is on isolated CPUs, which the packets disturb"
     assert findings[isolated].level is Level.WARNING
+
+
+def test_where_the_policy_serves_no_queue() -> None:
+    """Queues elsewhere are named; CPUs without a queue that may have none are no news."""
+    armed = replace(HARDWARE, armed=True, serve_on=ServeOn(frozenset({0, 5})))
+    outside = about("queues 0,5 are on CPUs where the policy serves no queue", armed)
+    assert (outside.level, "serve_on !0,5" in outside.what) == (Level.WARNING, True)
+    assert not [f for f in found(replace(armed, armed=False)) if "serves no queue" in f.what]
+    few = replace(on(0, 1), serve_on=ServeOn(frozenset({0, 1, 2}), False))
+    assert "CPUs 2 have no queue" in about("have no queue", few).what
 
 
 def test_affinities_that_leave_a_choice() -> None:

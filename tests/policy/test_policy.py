@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from atfnd.cli.commands import check as check_verb
 from atfnd.errors import OperatorError
 from atfnd.model import (
+    ANY_CPU,
     Device,
     Facts,
     FlowKey,
@@ -28,11 +29,12 @@ from atfnd.model import (
     Placement,
     Policy,
     Protocol,
+    ServeOn,
 )
 from atfnd.policy.file import load as load_module
 from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import Mistake, PolicyError
-from atfnd.policy.file.schema import network, port_range
+from atfnd.policy.file.schema import cpu_choice, network, port_range
 from atfnd.policy.file.units import MAX
 from atfnd.policy.match.match import (
     Matcher,
@@ -218,6 +220,28 @@ def test_a_nic_hears_whether_its_hash_is_to_be_symmetric(tmp_path: Path) -> None
     assert not under_policy(NIC, (), ()).symmetric_hash
     with pytest.raises(PolicyError, match=r"2:48: expected keep or symmetric"):
         policy_of(tmp_path, rule % "xor")
+
+
+@pytest.mark.parametrize(("written", "cpus", "others"), [
+    ("0-7,16-23", {*range(8), *range(16, 24)}, False),
+    (3, {3}, False),
+    ("!0", {0}, True),
+    ("!0,2-3", {0, 2, 3}, True),
+])  # fmt: skip
+def test_cpus_of_queues_are_a_list_or_all_but_one(
+    written: object, cpus: set[int], others: bool
+) -> None:
+    found = cpu_choice(written)
+    assert found == ServeOn(frozenset(cpus), others)
+    assert str(found) == str(written)
+
+
+def test_a_nic_hears_where_its_queues_may_be_delivered(tmp_path: Path) -> None:
+    rule = 'version: 1\ninterfaces: [{ match: { name: "*" }%s }]\n'
+    for written, expected in ((', serve_on: "0"', ServeOn(frozenset({0}), False)), ("", ANY_CPU)):
+        policy = policy_of(tmp_path, rule % written)
+        assert under_policy(NIC, policy.interfaces, policy.flows).serve_on == expected
+    assert under_policy(NIC, (), ()).serve_on == ANY_CPU
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(

@@ -34,6 +34,14 @@ BAD = [
     ("version: 1\nversion: 1\n", "2:1: duplicate key `version`", "first written at line 1, column"),
     ("version: 1\n[a]: 1\n", "2:1: a key is a single word", None),
     # what goes with what
+    (IFACE + 'serve_on: "0-"', "4:15: expected CPUs such as 0-7,16-23, or !0, got `0-`", "leave"),
+    (IFACE + "serve_on: [0-7, 16]", "4:15: expected CPUs such as", "as one text, such as"),
+    (IFACE + "serve_on: 0-7, 16", "4:15: expected CPUs such as", "did you mean 0-7,16?"),
+    (IFACE + 'serve_on: "!0,!2"', "4:15: expected CPUs such as", "did you mean !0,2?"),
+    (IFACE + "serve_on: 0xff", "4:15: expected CPUs such as", "CPUs by number, not as a mask"),
+    (IFACE + "serve_on: 7-0", "4:15: `7-0` is an empty range", "did you mean 0-7?"),
+    (IFACE + "serve_on: !0", "4:15: a YAML tag is not read here", "a text that begins with `!` is"),
+    (IFACE + "serve_on:", "4:14: expected CPUs such as 0-7,16-23, or !0, got nothing", "leave"),
     (f"{FLOW}{{ports: 80}}\n    assist: epoll\n", "6:13: assist: epoll goes with", "add `recepti"),
     (
         f"{FLOW}{{ports: 80}}\n    assist: epoll\n    reception: busy\n",

@@ -151,6 +151,18 @@ def test_a_cpu_that_cannot_exist_is_impossible(key: str) -> None:
     assert wrong(policy(f"{{{key}: [0, 7]}}")) == []
 
 
+@pytest.mark.parametrize(("serve_on", "said"), [
+    ('"0-8"', "impossible CPU 8"),
+    ('"!8"', "impossible CPU 8"),
+    ('"!0-7"', "`!0-7` leaves no CPU"),
+    ('"0-7"', None),
+    ('"!1-7"', None),
+])  # fmt: skip
+def test_the_cpus_of_queues_must_exist(serve_on: str, said: str | None) -> None:
+    found = wrong(f"version: 1\ninterfaces: [{{match: {{name: x}}, serve_on: {serve_on}}}]\n")
+    assert found == ([f"2:43: {said} [this machine can have CPUs 0 to 7]"] if said else [])
+
+
 def test_this_machines_cpus_are_known_to_check(tmp_path: Path) -> None:
     file = tmp_path / "atfnd.yaml"
     file.write_text(policy(f"{{cpus: {POSSIBLE}}}"))

@@ -95,9 +95,18 @@ class RuleLook:
         )
 
     def _cpus(self) -> dict[int, Cpu]:
-        online = {cpu.index: cpu for cpu in self.memory.cpus.values() if cpu.online}
-        kept = self.memory.in_force.dedicated
-        usual = {i: cpu for i, cpu in online.items() if not cpu.isolated and i not in kept}
+        asked = [self._nics[name].serve_on for name in self._masks]
+        online = {
+            cpu.index: cpu
+            for cpu in self.memory.cpus.values()
+            if cpu.online and all(each.allows(cpu.index) for each in asked)
+        }
+        kept, named = self.memory.in_force.dedicated, [each.names for each in asked]
+        usual = {
+            i: cpu
+            for i, cpu in online.items()
+            if i not in kept and (not cpu.isolated or any(names(i) for names in named))
+        }
         return usual or online
 
     def _taken(self, pairs: Sequence[Pair]) -> tuple[dict[int, float], float | None]:
@@ -149,6 +158,8 @@ class RuleLook:
         for channel, cpu in sorted(wanted.items()):
             known = self.memory.cpus.get(cpu)
             if known is None or not known.online or channel in self._claimed:
+                continue
+            if not self._nics[channel.nic].serve_on.allows(cpu):
                 continue
             if self.movable(channel) and (here := self.confined(channel)) != cpu:
                 found.append((channel, cpu))
@@ -288,6 +299,8 @@ class RuleLook:
         return _STANDS[self.rule.placement]
 
     def unplaced(self, looks: int) -> str:
+        if not self.problem.cpus:
+            return "no CPU may serve the queues of all its interfaces (serve_on)"
         if looks:
             return f"another place was better at {looks} looks in a row: not placed yet"
         return "too few packets to place anything" if self._streams else "nothing is forwarded"

@@ -7,7 +7,8 @@ with it and no flow changes its queue. A thread without a queue is a guest; its 
 by one.
 
 Only flows placed on their own core have an owner. All others are moved one by one, and seldom: one
-stays where it is while its thread's new CPU is as near. No queue follows to a dedicated CPU.
+stays where it is while its thread's new CPU is as near. No queue follows to a dedicated CPU, or to
+one that `serve_on` of the interface leaves out.
 
 A queue that has no owner any more goes home (`NicMemory.lent`), by a move like any other.
 """
@@ -75,6 +76,8 @@ def _unit(flow: Flow, memory: Memory) -> OwnerId | None:
         return None
     if flow.app_cpu in in_force.dedicated:
         return None
+    if not memory.nics[flow.nic].view.serve_on.allows(flow.app_cpu):
+        return None
     if memory.trials.states and placement_of(flow, memory) is not Placement.CORE:
         return None
     match in_force.owner(flow.rule_name):
@@ -121,7 +124,7 @@ def free(nic: NicView, memory: Memory) -> bool:
 def may_follow(flow: Flow, queue: Queue, nic: NicView, memory: Memory) -> bool:
     """The CPU that this flow is used on has room for its owner's queue. If it has not, the owner
     loses the queue, and is a guest there."""
-    cpus = memory.online(nic) - memory.in_force.dedicated
+    cpus = nic.serve_on.among(memory.online(nic)) - memory.in_force.dedicated
     most = most_on_a_cpu(len(nic.queues), len(cpus | {flow.app_cpu}))
     known = memory.nics[nic.name]
     sent = known.lent.sent
@@ -241,7 +244,7 @@ def look(
         known.owned, known.lent = {}, Lent()
         return set(), ()
     queues, dedicated = _queues(nic, memory), memory.in_force.dedicated
-    usual = online - dedicated
+    usual = nic.serve_on.among(online) - dedicated
     if not queues or not usual:
         known.owned = {}
         return set(), ()
@@ -255,7 +258,8 @@ def look(
     fixed = Counter(q.cpu for q in nic.queues if q.cpu is not None and q.index not in queues)
     after, follows = assign(
         before, owners, queues, usual, TERMS, now_ns, lent,
-        fixed=fixed, dedicated=online & dedicated, shares=memory.in_force.queues,
+        fixed=fixed, dedicated=nic.serve_on.among(online & dedicated),
+        left_out=online - nic.serve_on.among(online), shares=memory.in_force.queues,
     )  # fmt: skip
     known.owned = after
     lent.looked_ns = now_ns

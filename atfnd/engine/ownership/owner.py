@@ -31,8 +31,9 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
    soon as the queue has followed, and the others' packets would be led astray for nothing. One that
    loses a queue to them again within `put_off_ns` gets none of another CPU for that time: they may
    come to whichever queue follows it.
-9. Before all that: a queue whose CPU went offline goes to its owner's CPU, else to the CPU online
-   with the fewest queues. No queue is ever left without one.
+9. Before all that: a queue whose CPU went offline, or is left out by the policy now, goes to its
+   owner's CPU, else home if that is another, else to the CPU online with the fewest queues. No
+   queue is ever left without one.
 
 Of two busy threads that use one queue, one is its owner and the other a guest; sharing a queue
 makes no thread its owner.
@@ -153,19 +154,21 @@ def assign(
     *,
     fixed: Counter[int] | None = None,
     dedicated: frozenset[int] = frozenset(),
+    left_out: frozenset[int] = frozenset(),
     shares: Mapping[str, int] | None = None,
 ) -> tuple[Ownership, tuple[Follow, ...]]:
     """Which owner has which queue from now on, and which queues change their CPU. `queues` is the
     CPU of each queue that we may move, None where it is not confined to one; `fixed`, how many
-    other queues a CPU has; `dedicated`, CPUs that are online and serve no owner; `shares`, percent
-    of the queues that one tenant may own, by its kind. `lent` is updated. A queue without a home,
-    or whose home is offline, stays where it is. ValueError: no CPU is online."""
+    other queues a CPU has; `dedicated`, CPUs that are online and serve no owner; `left_out`, CPUs
+    that are online and may serve no queue; `shares`, percent of the queues that one tenant may own,
+    by its kind. `lent` is updated. A queue without a home, or whose home is offline, stays where it
+    is. ValueError: no CPU is online."""
     if not online:
         raise ValueError("no CPU is online")
     others = Counter() if fixed is None else fixed
     state = _State(
         owned, owners, queues, online, terms, now_ns, lent or Lent(), others, dedicated,
-        shares or {},
+        left_out, shares or {},
     )  # fmt: skip
     return state.assign()
 
@@ -194,6 +197,7 @@ class _State:
         lent: Lent,
         fixed: Counter[int],
         dedicated: frozenset[int],
+        left_out: frozenset[int],
         shares: Mapping[str, int],
     ) -> None:
         self.owners = _in_turn(owners)
@@ -204,6 +208,7 @@ class _State:
         self.fled = {queue for queue, each in owned.items() if each.owner in wander}
         self.crowd = {owner.cpu for owner in owners}
         self.queues, self.online, self.dedicated = dict(queues), online, dedicated
+        self.left_out = left_out
         self.lent, self.terms, self.now_ns = lent, terms, now_ns
         self.on_cpu = Counter(cpu for cpu in queues.values() if cpu is not None) + fixed
         self.at_home = Counter(lent.homes[q] for q in queues if q in lent.homes) + fixed
@@ -349,12 +354,13 @@ class _State:
         cpu = self.queues[queue]
         if cpu is None or cpu in self.online or cpu in self.dedicated:
             return
-        held = self.kept.get(queue)
+        held, home = self.kept.get(queue), self.lent.homes.get(queue)
         to = None if held is None else self.known[held.owner].cpu
+        why = f"CPU {cpu} " + ("may serve no queue" if cpu in self.left_out else "went offline")
         if to is not None and to in self.online and self._room(to):
-            self._move(queue, to, f"CPU {cpu} went offline; its owner runs here")
+            self._move(queue, to, f"{why}; its owner runs here")
         else:
-            self._move(queue, self._least(), f"CPU {cpu} went offline")
+            self._move(queue, home if home in self.online else self._least(), why)
 
     def _least(self) -> int:
         """The CPU with the fewest queues."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from atfnd.model import Action, ActionKind, Cpu, Plan, Queue, Topology
+from atfnd.model import ANY_CPU, Action, ActionKind, Cpu, Plan, Queue, ServeOn, Topology
 
 __all__ = ["LINK_FLAP", "OFFLINE", "ONLINE", "UNASKED", "back_home", "confine", "homeless"]
 __all__ += ["same_core"]
@@ -36,12 +36,16 @@ def confine(nic: str, unpinned: Iterable[tuple[Queue, int]], why: str = LINK_FLA
 
 
 def homeless(
-    queues: Sequence[Queue], topology: Topology, dedicated: frozenset[int] = frozenset()
+    queues: Sequence[Queue],
+    topology: Topology,
+    dedicated: frozenset[int] = frozenset(),
+    serve_on: ServeOn = ANY_CPU,
 ) -> list[tuple[Queue, int]]:
     """Queues whose CPU is offline, each with the nearest online one: its SMT sibling, else under
     its last-level cache, on its node, on the next node; of equally near ones, the one with the
     fewest queues. An isolated CPU, or one that a rule dedicates, does not stand in for one that is
-    not, unless there are no others.
+    not, unless there are no others. One that `serve_on` leaves out never does, unless there are no
+    others.
 
     `queues` are as they were before the CPU went: the kernel lets their interrupts and threads run
     anywhere since (kernel/irq/cpuhotplug.c). `topology` must know what the CPU shared
@@ -49,6 +53,7 @@ def homeless(
     """
     cpus = {cpu.index: cpu for cpu in topology.cpus}
     online = [cpu for cpu in topology.cpus if cpu.online]
+    online = [cpu for cpu in online if serve_on.allows(cpu.index)] or online
     load = Counter(queue.cpu for queue in queues)
     moves = []
     for queue in queues:
@@ -57,7 +62,9 @@ def homeless(
             continue
         kept = frozenset() if home.index in dedicated else dedicated
         usual = [cpu for cpu in online if cpu.index not in kept]
-        fit = [cpu for cpu in usual if home.isolated or not cpu.isolated] or usual or online
+        names = serve_on.names
+        fit = [cpu for cpu in usual if home.isolated or not cpu.isolated or names(cpu.index)]
+        fit = fit or usual or online
         nearest = min(
             fit, key=lambda cpu: (_distance(home, cpu, topology), load[cpu.index], cpu.index)
         )
@@ -67,11 +74,14 @@ def homeless(
 
 
 def back_home(
-    queues: Sequence[Queue], displaced: dict[int, int], topology: Topology
+    queues: Sequence[Queue],
+    displaced: dict[int, int],
+    topology: Topology,
+    serve_on: ServeOn = ANY_CPU,
 ) -> list[tuple[Queue, int]]:
     """Queues that had to leave a CPU that is online again, with that CPU. They are no longer
     `displaced`."""
-    online = {cpu.index for cpu in topology.cpus if cpu.online}
+    online = serve_on.among(cpu.index for cpu in topology.cpus if cpu.online)
     back = [queue for queue in queues if displaced.get(queue.index) in online]
     return [(queue, displaced.pop(queue.index)) for queue in back]
 

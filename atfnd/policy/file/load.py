@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from atfnd.model import (
+    ANY_CPU,
     Direction,
     FlowRule,
     ForwardingRule,
@@ -362,6 +363,7 @@ def _interface_rule(rule: InterfaceEntry, source: str) -> InterfaceRule:
         guard=rule.guard,
         unowned=rule.unowned,
         rss_hash=rule.rss_hash,
+        serve_on=rule.serve_on or ANY_CPU,
         driver=_joined(rule.match.driver),
         reception=reception_of(rule.reception),
     )

@@ -65,7 +65,22 @@ def wrong_cpus(
                 hint = f"by {other.at}: a dedicated CPU serves no other rule"
                 problems.append(each.document.problem(each.path, message, hint))
                 break
-    return problems
+    return [*problems, *_serve_on(contents, possible, machine)]
+
+
+def _serve_on(
+    contents: Sequence[tuple[Document, PolicyFile]], possible: int, machine: str
+) -> Iterator[Problem]:
+    for document, content in contents:
+        for i, rule in enumerate(content.interfaces):
+            path, asked = ("interfaces", i, "serve_on"), rule.serve_on
+            hint = f"{machine} can have CPUs 0 to {possible - 1}"
+            if asked is None:
+                continue
+            if (most := max(asked.cpus)) >= possible:
+                yield document.problem(path, f"impossible CPU {most}", hint)
+            elif not asked.among(range(possible)):
+                yield document.problem(path, f"`{asked}` leaves no CPU", hint)
 
 
 def _named(document: Document, content: PolicyFile) -> Iterator[_Named]:

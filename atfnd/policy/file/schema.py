@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError, core_schema
 
-from atfnd.model import Network, Protocol
+from atfnd.model import Network, Protocol, ServeOn
 from atfnd.policy.file import names
 from atfnd.policy.file.problem import Mistake, did_you_mean, said
 from atfnd.policy.file.units import (
@@ -158,6 +158,26 @@ def cpu_range(value: object) -> tuple[int, int]:
     return first, last
 
 
+def cpu_choice(value: object) -> ServeOn:
+    """`0-7,16-23`, these CPUs; `!0`, all but this one."""
+    text = str(value) if type(value) is int else value if isinstance(value, str) else ""
+    listed = text.removeprefix("!")
+    if not re.fullmatch(RUNS, listed):
+        meant = re.sub(r"[ ;!]+", ",", listed.strip()).replace(",,", ",")
+        if isinstance(value, tuple):
+            hint = 'as one text, such as "0-7,16-23"'
+        elif re.fullmatch(RUNS, meant):
+            hint = f"did you mean {text[:1] if text.startswith('!') else ''}{meant}?"
+        elif re.fullmatch(r"0x[0-9a-fA-F,]+", text):
+            hint = "CPUs by number, not as a mask"
+        else:
+            hint = "leave `serve_on` out for every CPU"
+        raise Mistake(f"expected CPUs such as 0-7,16-23, or !0, got {said(value)}", hint)
+    runs = [cpu_range(run) for run in listed.split(",")]
+    cpus = frozenset(cpu for first, last in runs for cpu in range(first, last + 1))
+    return ServeOn(cpus, others=text.startswith("!"))
+
+
 def word_or_mapping(value: object, mapping: ValidatorFunctionWrapHandler) -> Any:
     """`leave` (here None), `auto` (AUTO), or a mapping: `{near: ...}`, `{cpus: ...}`."""
     if value == "leave":
@@ -215,6 +235,8 @@ def as_written(default: str) -> Any:
     return Field(default=default, validate_default=True)
 
 
+RUN = "[0-9]{1,6}(-[0-9]{1,6})?"
+RUNS = f"{RUN}(,{RUN})*"
 GLOB = r"[^|]*[^|\s!][^|]*"
 GLOBS = rf"^{GLOB}(\|{GLOB})*$"
 BITS = "|".join(unit for unit in RATES if "/" not in unit)
@@ -249,6 +271,14 @@ Cpu = Annotated[
         cpu_range,
         json_schema_input_type=Annotated[int, Field(ge=0, le=999999)]
         | text("^[0-9]{1,6}(-[0-9]{1,6})?$", "4-6"),
+    ),
+]
+Cpus = Annotated[
+    ServeOn | None,
+    PlainValidator(
+        cpu_choice,
+        json_schema_input_type=Annotated[int, Field(ge=0, le=999999)]
+        | text(f"^!?{RUNS}$", "0-7,16-23", "!0"),
     ),
 ]
 Prefix = Annotated[
@@ -579,6 +609,10 @@ class InterfaceEntry(Entry):
     """`symmetric`: a hash by which both directions of a flow come to queues of one number, on all
     interfaces that ask for it and have as many queues (docs/forwarding.md). `keep`, the one that
     was found."""
+    serve_on: Cpus = None
+    """The CPUs to which its queues may be delivered: a list such as `0-7,16-23`, or `!0`, all but
+    that. Queues that are elsewhere come there, and none follows its thread out. A list may name
+    isolated CPUs. Flows used on other CPUs are left to RSS (docs/placements.md)."""
 
 
 class ForwardingMatchEntry(Entry):

@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from atfnd.model import (
+    ANY_CPU,
     Direction,
     Facts,
     FlowKey,
@@ -273,8 +274,8 @@ def under_policy(
 ) -> NicView:
     """What a policy of these rules says of a NIC: how many filters of ours it may hold, whether its
     queues may borrow NAPI threads, whether those that nobody owns are to have RFS or keep what they
-    have, how its queues are received, whether its hash is to be symmetric, and which orders the
-    rules have that steer."""
+    have, how its queues are received, on which CPUs, whether its hash is to be symmetric, and which
+    orders the rules have that steer."""
     rules = tuple(interfaces)
     rule = interface_rule(rules, nic)
     steering = (each for each in flows if each.placement is not Placement.LEAVE)
@@ -287,6 +288,7 @@ def under_policy(
         orders=frozenset(each.order for each in steering),
         reception=Reception() if rule is None else rule.reception,
         symmetric_hash=rule is not None and rule.rss_hash == "symmetric",
+        serve_on=ANY_CPU if rule is None else rule.serve_on,
     )
 
 

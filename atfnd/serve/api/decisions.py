@@ -127,6 +127,7 @@ def _interface_view(rule: InterfaceRule) -> View:
         "filters_reserve": rule.filters_reserve,
         "unowned": rule.unowned,
         "rss_hash": rule.rss_hash,
+        "serve_on": str(rule.serve_on) if rule.serve_on.cpus else None,
         "rules_max": rule.filters_max,  # their former names
         "rules_reserve": rule.filters_reserve,
     }
