@@ -227,6 +227,10 @@ class WorldActuator:
         else:
             self._look()
         events, self._events = self._events, []
+        for event in events:
+            if isinstance(event, HoldLost):  # it has ended: it stands in the way of no other
+                self.quiesced.pop(event.queue, None)
+                self._lost.discard(event.queue)
         return events
 
     # ---- what is seen

@@ -367,7 +367,7 @@ class Service:
         session = None if self.supervisor is None else self.supervisor._sessions.get(nic)
         if session is None or not session.met or not session.view.armed:
             return set()
-        if session.view.method is SteeringMethod.NONE:
+        if session.view.method is SteeringMethod.NONE or self._world.seen["disk full"]:
             return set()
         return {f"queue-cpu:{q.index}" for q in session.view.queues if q.cpu is not None}
 

@@ -125,9 +125,10 @@ class UndoJournal:
 
     def rely_on(self, nic: str, setting: str, value: str) -> None:
         """We have not written it, and it has the value that we want: another program's change of it
-        is known from now on."""
+        is known from now on, unless that cannot be recorded."""
         if setting not in self._held.get(nic, {}):
-            self._after("=", nic, setting, value)
+            with suppress(Unrecorded):
+                self._ahead("=", nic, setting, value, sync=False)
 
     def wrote(self, nic: str, setting: str, value: str) -> None:
         """Before each write of a setting that is held. KeyError: it is not."""
