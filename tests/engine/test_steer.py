@@ -20,6 +20,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
+    Distance,
     Filter,
     FlowState,
     Match,
@@ -286,3 +287,23 @@ def test_a_schedule_has_one_operation_a_flow_and_frees_slots_first(
     kinds = [action.kind for action in done]
     if ActionKind.INSERT in kinds:
         assert ActionKind.DELETE not in kinds[kinds.index(ActionKind.INSERT) :]
+
+
+def test_an_adopted_filter_keeps_its_place_until_its_thread_has_stayed_somewhere() -> None:
+    """A daemon that has just begun knows of no thread that it stays."""
+    known, match = memory(), Match.of(key(1))
+    use = SocketUse(1001, key(1), None, None, None, 0)
+    audit.adopt(NIC, [Filter(7, match, 1)], {match: use}, known, 0)
+    wanders = seen(1, app_cpu=2, home=Distance.MACHINE, pinned=False)
+    for at_ns in (1, SECOND_NS):
+        assert steer.seen(wanders, NIC, RULE, known, at_ns) == ()
+        assert steer.take_up(NIC, known, at_ns) == ()
+    settled = wanders._replace(home=Distance.CPU)
+    (action,) = steer.seen(settled, NIC, RULE, known, 2 * SECOND_NS)
+    assert (action.kind, action.new) == (ActionKind.REWRITE, 2)
+    carried_out((action,), known, 2 * SECOND_NS)
+    (action,) = steer.seen(wanders, NIC, RULE, known, 3 * SECOND_NS)
+    assert (action.kind, action.why) == (
+        ActionKind.DELETE,
+        "its thread wanders: left to RSS",
+    )

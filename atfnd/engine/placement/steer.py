@@ -97,6 +97,11 @@ def _seen(
 ) -> Plan:
     table = memory.table
     old, left = table.get(event.key), _why_left(event, rule, memory)
+    steers = rule is not None and rule.placement is not Placement.LEAVE
+    if old is not None and steers and event.wanders and _no_news(old, event, nic):
+        kept = old._replace(thread=event.thread, home=event.home, pinned=event.pinned)
+        table.put(kept._replace(home_ns=_home_since(event, old), used_ns=now_ns))
+        return ()
     if old is not None and left is not None and old.location is not None and old.nic == nic.name:
         home_ns = _home_since(event, old)
         leaves = old._replace(state=FlowState.OBSERVED, left=left, app_cpu=event.app_cpu)
@@ -165,6 +170,14 @@ def _seen(
         memory.not_put_off(flow.key)
     at_ns = event.off_since_ns + rule.dwell_ns
     return _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
+
+
+def _no_news(old: Flow, event: SocketSeen, nic: NicView) -> bool:
+    """A filter of an earlier run keeps its place: a thread that is first seen is not known to stay
+    anywhere, wherever it has been before. Until it has stayed, that is no reason to delete it."""
+    if (old.cookie, old.nic) != (event.cookie, nic.name) or old.location is None:
+        return False
+    return old.left is None and (old.thread is None or old.home is event.home)
 
 
 def _is_for_rfs(event: SocketSeen, placement: Placement, nic: NicView) -> bool:
