@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.program.journals import record_file
+from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
 SETTINGS = st.sampled_from(["rss", "queue-cpu:0", "xps-cpus:1"])
@@ -162,4 +166,21 @@ def test_the_original_is_on_the_disk_before_the_first_write(
     journal.close()
     again = UndoJournal(tmp_path / "originals.journal")
     assert again.held("nic") == {"queue-cpu:0": OwnedSetting("0-3", "2", "1")}
+    again.close()
+
+
+def test_what_a_full_disk_refused_to_note_comes_before_the_next_record(tmp_path: Path) -> None:
+    """Else the next run would take a value that another program replaced for the original."""
+    journal = UndoJournal(tmp_path / "originals.journal")
+    journal.note("nic", "rss", "0")
+    journal.wrote("nic", "rss", "1")
+    with mock.patch.object(record_file, "_write_whole", side_effect=OSError(errno.ENOSPC, "")):
+        journal.leave_alone("nic", "rss")
+        with pytest.raises(Unrecorded):
+            journal.note("nic", "rss", "theirs")
+    journal.take_back("nic")
+    journal.note("nic", "rss", "theirs")
+    journal.close()
+    again = UndoJournal(tmp_path / "originals.journal")
+    assert again.held("nic") == {"rss": OwnedSetting("theirs", None)}
     again.close()

@@ -12,12 +12,11 @@ insert and location is known by its match and its queues alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from atfnd.model import Filter, Match
-from atfnd.program.journals.record_file import Format, Record, RecordFile, Unrecorded
+from atfnd.program.journals.record_file import Format, Record, RecordFile
 
 __all__ = ["FilterJournal", "NicClaims"]
 
@@ -103,11 +102,8 @@ class FilterJournal:
     def _append_if_possible(
         self, sign: str, nic: str, match: Match, *rest: int | list[int]
     ) -> None:
-        """For what is done already: if the file cannot be written now, its next rewrite will have
-        it."""
-        with suppress(Unrecorded):
-            self._file.append([sign, nic, _encode(match), *rest], sync=False)
         self._note(sign, nic, match, *rest)
+        self._file.note([sign, nic, _encode(match), *rest])
 
     @property
     def left(self) -> dict[str, dict[Match, int | None]]:

@@ -70,7 +70,7 @@ class RecordFile:
         self._fresh = -1
         self._left: Iterator[Record] = iter(())
         self._room = _GROWTH_BYTES
-        self._behind = False
+        self._behind = self._missed = False
         self.unknown: str | None = None
         self._file = _opened(path)
         try:
@@ -123,7 +123,12 @@ class RecordFile:
 
     def append(self, record: Record, *, sync: bool) -> None:
         """Returns when the record is in the file; with `sync`, on the disk. Unrecorded: it is
-        not."""
+        not. A file that lacks what was noted is written anew first: the record may build on
+        that."""
+        if self._missed:
+            self.compact(sync=True)
+        if self._missed:
+            raise Unrecorded(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         line, before = _encoded(record), self._size
         try:
             self._write(line)
@@ -142,6 +147,14 @@ class RecordFile:
                 if done:
                     self._replace(sync)
 
+    def note(self, record: Record) -> None:
+        """For what is so already: if the file cannot be written now, its next rewrite will have
+        it."""
+        try:
+            self.append(record, sync=False)
+        except Unrecorded:
+            self._missed = True
+
     def compact(self, *, sync: bool) -> None:
         """Write what holds, at once. If the disk is full, the file stays as it is until
         `catch_up`."""
@@ -151,6 +164,7 @@ class RecordFile:
             while not self._copy(_COPIED):
                 pass
             self._replace(sync)
+            self._missed = False
 
     def catch_up(self) -> None:
         """Try `compact` again if the disk refused it."""

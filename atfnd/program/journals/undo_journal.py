@@ -111,11 +111,8 @@ class UndoJournal:
         self._take(*record)
 
     def _after(self, *record: str) -> None:
-        """For what is so already: if the file cannot be written now, its next rewrite will have
-        it."""
-        with suppress(Unrecorded):
-            self._file.append(list(record), sync=False)
         self._take(*record)
+        self._file.note(list(record))
 
     def note(self, nic: str, setting: str, original: str) -> None:
         """Before the first write of a setting; for a setting that is held already, the first value
