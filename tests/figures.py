@@ -112,5 +112,8 @@ _pairs = st.lists(
 )  # fmt: skip
 FORWARDED = st.none() | st.fixed_dictionaries(
     {"pairs": _pairs, "seconds": st.floats(0, 60), "why_not": st.none() | _text,
-     "missed_packets": st.integers(0, 9)}
+     "missed_packets": st.integers(0, 9),
+     "elsewhere": st.lists(
+         st.fixed_dictionaries({"netns": _text, "packets_pps": st.floats(0, 1e18)}), max_size=3
+     )}
 )  # fmt: skip

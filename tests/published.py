@@ -116,6 +116,9 @@ class Published:
             ForwardedCount(1, 2, 3, 1, 3, 3_000, 1_500_000),
             ForwardedCount(1, 2, 3, 0, 0, 6_000, 3_000_000),
             ForwardedCount(1, 3, 7, 0, 2, 1_000, 64_000),
+            ForwardedCount(9, 2, 3, 0, 2, 700, 70_000),
+            ForwardedCount(9, 3, 2, 0, 1, 300, 30_000),
+            ForwardedCount(8, 3, 2, 0, 1, 100, 10_000),
         )
         self.pairs_wanted = list[float]()  # for how long, by whom it was
         self.forwarded_totals: ForwardedTotals | None = None
@@ -357,7 +360,7 @@ class Published:
         first, second = (replace(self.views[1].queues[n], cpu=cpu) for n, cpu in ((0, 2), (1, 3)))
         egress = replace(self.views[1], queues=(first, second))
         nics = {(1, 2): self.views[0], (1, 3): egress}
-        found = paired(counted, names, {}, nics, Parts(self.cpus))
+        found = paired(counted, names, {}, nics, Parts(self.cpus), {9: "wire"})
         return replace(found, pairs=tuple(map(_ruled, found.pairs)))
 
     async def gain(self, nic: str | None, seconds: float) -> Gain:

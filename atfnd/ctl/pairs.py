@@ -12,7 +12,7 @@ from atfnd.ctl.output import say, show, text
 from atfnd.ctl.tables import plain, size
 from atfnd.errors import OperatorError
 
-__all__ = ["DISTANCES", "pair_named", "say_pairs"]
+__all__ = ["DISTANCES", "elsewhere", "pair_named", "say_pairs"]
 
 DISTANCES = {"cpu": "same CPU", "core": "same core", "llc": "LLC", "node": "node", "machine": "far"}
 
@@ -52,8 +52,15 @@ def say_pairs(answer: Row) -> None:
     whys = {(row["ingress"], row["egress"]): row for row in answer["pairs"] if row["rule"]}
     for (ingress, egress), row in sorted(whys.items()):
         say(f"{text(ingress)} to {text(egress)}: {text(row['rule'])}: {text(row['why'])}")
+    for other in answer["elsewhere"]:
+        say(f"{elsewhere(other)}, no interface there is watched")
     if answer["missed_packets"]:
         say(f"{answer['missed_packets']} packets are not in this: no room")
+
+
+def elsewhere(other: Row) -> str:
+    """What a namespace forwards in which no interface is watched."""
+    return f"namespace {text(other['netns'])}: {other['packets_pps']:.0f} packets/s forwarded"
 
 
 def _shown(row: Row) -> Row:

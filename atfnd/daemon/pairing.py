@@ -187,7 +187,7 @@ def _paired(counted: Iterable[Counted], views: Iterable[NicView], parts: Parts) 
         with suppress(FileNotFoundError):  # it has just gone
             nics[namespace(view.netns), view.ifindex] = view
     names = {**known.names, **{at: view.name for at, view in nics.items()}}
-    return [paired(each, names, known.below, nics, parts) for each in counted]
+    return [paired(each, names, known.below, nics, parts, known.namespaces) for each in counted]
 
 
 def _refused(refusal: OSError) -> Pairs:

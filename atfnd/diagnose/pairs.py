@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from atfnd.diagnose.gain import Parts
-from atfnd.model import ForwardedCount, NicView, Pair, Pairs
+from atfnd.model import ForwardedCount, ForwardedElsewhere, NicView, Pair, Pairs
 
 __all__ = ["Counted", "Tally", "not_counted", "of_nic", "paired"]
 
@@ -67,6 +68,7 @@ def of_nic(pairs: Pairs, nic: str | None) -> Pairs:
         return pairs
     return replace(
         pairs,
+        elsewhere=(),
         pairs=tuple(
             each for each in pairs.pairs if nic in (each.ingress, *each.among, each.egress)
         ),
@@ -79,10 +81,12 @@ def paired(
     below: Mapping[tuple[int, int], Sequence[tuple[int, int]]],
     nics: Mapping[tuple[int, int], NicView],
     parts: Parts,
+    namespaces: Mapping[int, str] = MappingProxyType({}),
 ) -> Pairs:
     """`names` of interfaces, what is at the bottom of those that stand upon others, and `nics` that
-    are watched, by namespace and ifindex. What goes out by an interface that stands upon others is
-    in the count of the lowest one, and in no other."""
+    are watched, by namespace and ifindex; names of `namespaces` by inode number. A namespace of
+    which no interface has a name is elsewhere. What goes out by an interface that stands upon
+    others is in the count of the lowest one, and in no other."""
     tx_cpus = {(*at, queue.index): queue.cpu for at, view in nics.items() for queue in view.queues}
     rx_queues = {at: _queue_of_cpu(view) for at, view in nics.items()}
 
@@ -114,7 +118,11 @@ def paired(
         )
 
     found = dict[_Key, ForwardedCount]()
+    here, elsewhere = {netns for netns, _ in names}, dict[int, ForwardedCount]()
     for each in counted.counts:
+        if each.netns not in here:
+            elsewhere[each.netns] = _sum(each, elsewhere.get(each.netns))
+            continue
         if (each.netns, each.egress_ifindex) in below:
             continue
         if len(lowest := came_by(each)) == 1:
@@ -123,7 +131,15 @@ def paired(
     pairs = sorted(
         map(pair, found.values()), key=lambda each: (-each.packets, each.ingress, each.egress)
     )
-    return Pairs(counted.seconds, None, counted.missed, tuple(pairs))
+    others = [
+        ForwardedElsewhere(
+            namespaces.get(each.netns, str(each.netns)),
+            each.packets / counted.seconds,
+            each.bytes / counted.seconds,
+        )
+        for each in sorted(elsewhere.values(), key=lambda each: -each.packets)
+    ]
+    return Pairs(counted.seconds, None, counted.missed, tuple(pairs), tuple(others))
 
 
 def _queue_of_cpu(view: NicView) -> dict[int, int | None]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from atfnd.model.topology import Distance
 
-__all__ = ["ForwardedCount", "ForwardedTotals", "Pair", "Pairs"]
+__all__ = ["ForwardedCount", "ForwardedElsewhere", "ForwardedTotals", "Pair", "Pairs"]
 
 
 class ForwardedCount(NamedTuple):
@@ -51,6 +51,15 @@ class Pair:
         return self.among or (self.ingress,)
 
 
+class ForwardedElsewhere(NamedTuple):
+    """What a namespace forwards in which no interface is watched, so that its names are not
+    known."""
+
+    netns: str  # its name, or the number that lsns(8) shows
+    packets_pps: float
+    bytes_per_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """What was forwarded in some seconds."""
@@ -59,6 +68,7 @@ class Pairs:
     why_not: str | None  # why nothing was counted; None: it was
     missed: int  # packets that found no room
     pairs: tuple[Pair, ...]  # most packets first
+    elsewhere: tuple[ForwardedElsewhere, ...] = ()  # most packets first
 
 
 @dataclass(frozen=True, slots=True)

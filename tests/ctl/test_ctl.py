@@ -115,10 +115,13 @@ def test_pairs(daemon: Serving) -> None:
         "eth1 0 interface 7 0 500 31.2K 2 - -",
         "30% of the packets are received and sent on one CPU, of 10% it is not known",
         "lab:lab to eth1: gateway: channels of one number are on one CPU",
+        "namespace wire: 500 packets/s forwarded, no interface there is watched",
+        "namespace 8: 50 packets/s forwarded, no interface there is watched",
         "9 packets are not in this: no room",
     ]
     answer = json.loads("\n".join(lines(daemon, "pairs", "lab:lab", "--json")))
     assert [(row["egress"], row["cpu"]) for row in answer["pairs"]] == [("eth1", 0), ("eth1", 3)]
+    assert answer["elsewhere"] == []
 
 
 def test_explain_a_pair(daemon: Serving) -> None:

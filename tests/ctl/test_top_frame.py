@@ -86,7 +86,13 @@ def test_at_80_columns_by_24_lines() -> None:
 
 def test_forwarded_packets_instead_of_flows() -> None:
     near = {**a_pair(), "tx_cpu": 2, "distance": "cpu"}
-    answer = {"seconds": 2.0, "why_not": None, "missed_packets": 0, "pairs": [near, a_pair()]}
+    answer = {
+        "seconds": 2.0,
+        "why_not": None,
+        "missed_packets": 0,
+        "elsewhere": [],
+        "pairs": [near, a_pair()],
+    }
     view = View(forwarded=True, at=1)
     lines = [each.plain.rstrip() for each in frame(some(), [], view, "", SIZE, answer)]
     assert lines[1] == "forwarded packets of 2.0 s"
@@ -107,10 +113,18 @@ def test_forwarded_packets_that_are_not_counted_yet() -> None:
         return frame(some(), [], View(forwarded=True, paused=True), "", SIZE, answer)[1].plain
 
     assert said(None).rstrip() == "forwarded packets: asking  PAUSED"
-    answer = {"seconds": 0.0, "why_not": "just begun", "missed_packets": 0, "pairs": []}
+    answer = {
+        "seconds": 0.0,
+        "why_not": "just begun",
+        "missed_packets": 0,
+        "elsewhere": [],
+        "pairs": [],
+    }
     assert said(answer).startswith("forwarded packets: just begun")
     missed = {**answer, "why_not": None, "seconds": 2.0, "missed_packets": 7}
     assert said(missed).startswith("forwarded packets of 2.0 s, and 7 packets that are not here")
+    other = {**missed, "missed_packets": 0, "elsewhere": [{"netns": "wire", "packets_pps": 3.2}]}
+    assert "of 2.0 s; namespace wire: 3 packets/s" in said(other)
 
 
 def test_of_many_cpus_the_busiest_are_shown() -> None:

@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from atfnd.observe.nics.forwarded import ForwardedPackets, InterfaceMap, interfaces
+from atfnd.observe.nics.forwarded import ForwardedPackets, interfaces
 from tests.forwards import (
     PACKETS,
     PAYLOAD,
@@ -123,7 +123,13 @@ def test_nothing_stays_attached(bed: Bed) -> None:
 
 
 def test_a_namespace_that_is_gone_has_no_names() -> None:
-    assert interfaces(["/run/netns/never-there"]) == InterfaceMap({}, {})
+    assert interfaces(["/run/netns/never-there"])[:2] == ({}, {})
+
+
+def test_namespaces_have_the_names_that_ip_netns_gives_them(bed: Bed) -> None:
+    path = bed.forwards.path
+    assert path is not None
+    assert interfaces([]).namespaces[os.stat(path).st_ino] == os.path.basename(path)
 
 
 def test_what_stands_upon_a_nic_is_that_nic(bed: Bed) -> None:

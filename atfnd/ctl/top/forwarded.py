@@ -10,7 +10,7 @@ from rich.text import Text
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.output import text
-from atfnd.ctl.pairs import DISTANCES
+from atfnd.ctl.pairs import DISTANCES, elsewhere
 from atfnd.ctl.top.cells import AT, BAD, FAINT, HEAD, rate
 from atfnd.ctl.top.view import View
 
@@ -37,7 +37,8 @@ def how_forwarded(answer: Row | None) -> str:
         return f"forwarded packets: {text(answer['why_not'])}"
     missed = answer["missed_packets"]
     more = f", and {missed} packets that are not here" if missed else ""
-    return f"forwarded packets of {answer['seconds']:.1f} s{more}"
+    others = "".join(f"; {elsewhere(each)}" for each in answer["elsewhere"])
+    return f"forwarded packets of {answer['seconds']:.1f} s{more}{others}"
 
 
 def forwarded_lines(answer: Row | None, view: View, lines: int) -> list[Text]:

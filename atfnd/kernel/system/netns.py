@@ -14,15 +14,16 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from atfnd.kernel.system.mount import check, detached, libc
 
-__all__ = ["RUN_DIR", "exists", "identity", "in_netns", "open_netns", "open_socket", "open_sysfs"]
-__all__ += ["path_of", "write_sysctl"]
+__all__ = ["RUN_DIR", "exists", "identity", "in_netns", "named", "open_netns", "open_socket"]
+__all__ += ["open_sysfs", "path_of", "write_sysctl"]
 
 RUN_DIR = "/run/netns"
+_KEPT_IN = RUN_DIR, "/run/docker/netns"
 CLONE_NEWNET = 0x40000000
 
 T = TypeVar("T")
@@ -45,6 +46,20 @@ def identity(path: str | None) -> tuple[int, int]:
     """Of the namespace at `path`, as long as it lives; None is our own. FileNotFoundError."""
     found = os.stat(path or "/proc/thread-self/ns/net")
     return found.st_dev, found.st_ino
+
+
+def named() -> dict[int, str]:
+    """The names of namespaces, by inode number, where ip-netns(8) and Docker keep them."""
+    device, _ = identity(None)
+    found = dict[int, str]()
+    for folder in _KEPT_IN:
+        with suppress(FileNotFoundError, PermissionError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    status = entry.stat()
+                    if status.st_dev == device:
+                        found.setdefault(status.st_ino, entry.name)
+    return found
 
 
 @contextmanager

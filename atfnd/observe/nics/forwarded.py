@@ -9,12 +9,13 @@ waits for the result. OSError: the kernel refuses the program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.netlink.rtnl import links
-from atfnd.kernel.system.netns import identity
+from atfnd.kernel.system.netns import identity, named
 from atfnd.model import ForwardedCount
 from atfnd.observe.nics.stacked import lowest
 
@@ -22,10 +23,11 @@ __all__ = ["ForwardedPackets", "InterfaceMap", "interfaces", "namespace"]
 
 
 class InterfaceMap(NamedTuple):
-    """By inode number of the namespace, and ifindex."""
+    """By inode number of the namespace, and ifindex; and the names of namespaces."""
 
     names: Mapping[tuple[int, int], str]
     below: Mapping[tuple[int, int], tuple[tuple[int, int], ...]]  # of each that stands upon others
+    namespaces: Mapping[int, str] = MappingProxyType({})
 
 
 def namespace(netns: str | None) -> int:
@@ -47,7 +49,7 @@ def interfaces(namespaces: Iterable[str | None]) -> InterfaceMap:
         names |= {(inode, ifindex): link.name for ifindex, link in every.items()}
         for upper, under in lowest(every).items():
             below[inode, upper] = tuple((inode, ifindex) for ifindex in sorted(under))
-    return InterfaceMap(names, below)
+    return InterfaceMap(names, below, named())
 
 
 class ForwardedPackets:

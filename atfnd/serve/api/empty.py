@@ -36,7 +36,8 @@ def no_pairs(found: Pairs) -> str | None:
     """None: there are pairs."""
     if found.why_not is not None:
         return f"not counted: {found.why_not}"
-    return None if found.pairs else f"no packet was forwarded in {found.seconds:.1f} s"
+    where = " where an interface is watched" if found.elsewhere else ""
+    return None if found.pairs else f"no packet was forwarded{where} in {found.seconds:.1f} s"
 
 
 def _count(count: int, noun: str) -> str:

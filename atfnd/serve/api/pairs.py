@@ -86,6 +86,14 @@ def _view(found: Pairs) -> View:
         "seconds": round(found.seconds, 3),
         "why_not": found.why_not,
         "missed_packets": found.missed,
+        "elsewhere": [
+            {
+                "netns": each.netns,
+                "packets_pps": round(each.packets_pps, 1),
+                "bytes_per_s": round(each.bytes_per_s),
+            }
+            for each in found.elsewhere
+        ],
         "why_empty": no_pairs(found),
     }
 

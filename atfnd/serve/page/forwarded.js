@@ -60,13 +60,14 @@ export class Forwarded {
   }
 }
 
-function described({ why_empty, pairs, missed_packets }) {
+function described({ why_empty, pairs, missed_packets, elsewhere }) {
+  const others = elsewhere.map(({ netns, packets_pps }) => ` Namespace ${netns}: ${short(packets_pps)} packets/s.`).join("");
   if (why_empty !== null) {
-    return why_empty;
+    return others ? `${why_empty}.${others}` : why_empty;
   }
   const all = pairs.reduce((sum, pair) => sum + pair.packets_pps, 0);
   const local = pairs.reduce((sum, pair) => sum + (pair.distance === "cpu" ? pair.packets_pps : 0), 0);
   const cut = pairs.length > MOST ? ` The first ${MOST} of ${counted(pairs.length, "pair")}.` : "";
   const missed = missed_packets > 0 ? ` ${counted(missed_packets, "packet")} found no room.` : "";
-  return `${percent(all > 0 ? local / all : null)} are received and sent on one CPU.${cut}${missed}`;
+  return `${percent(all > 0 ? local / all : null)} are received and sent on one CPU.${cut}${missed}${others}`;
 }
