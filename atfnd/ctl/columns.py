@@ -70,7 +70,7 @@ ORDERS = {
     ),
     "gains": Order(("PROBED", *_DISTANCES)),
     "pairs": Order(("BYTES/S", "RXQ", "TXQ"), last=("IN", "OUT")),
-    "measured": Order(("PAIRS", "PERCENT")),
+    "measured": Order(("PAIRS", "UNIT", "PERCENT")),
 }  # fmt: skip
 
 

@@ -25,7 +25,10 @@ __all__ = ["app", "figure_table"]
 
 _PATIENCE_S = 60.0  # the daemon says something each second, but for the time a slot takes to begin
 _OF_PAUSE, _OF_POLICIES = ("paused", "armed"), ("other", "in force")
-_UNITS = {"share": ("%", 100.0), "of a core": ("% of a core", 100.0), "bytes/s": ("B/s", 1.0)}
+_UNITS = {  # short: at 100 columns unit and percentage stand side by side
+    "share": ("%", 100.0), "of a core": ("% core", 100.0), "bytes/s": ("B/s", 1.0),
+    "per 1,000 packets": ("per 1000", 1.0),
+}  # fmt: skip
 _LARGER = {"ns": "us", "us": "ms", "ms": "s", "B/s": "kB/s", "kB/s": "MB/s", "MB/s": "GB/s"}
 _NAMES = {
     "read_locality": "read locality",
@@ -144,14 +147,22 @@ def _scale(row: Row) -> tuple[str, float]:
 
 
 def _number(value: float | None, times: float) -> str | None:
-    return None if value is None else f"{value * times:.4g}"
+    return None if value is None else _three(value * times)
+
+
+def _three(value: float, sign: str = "") -> str:
+    """Three digits, and no exponent."""
+    shown = f"{value:{sign}.3g}"
+    if "e-" in shown:
+        return f"{0:{sign}}"
+    return f"{value:{sign}.0f}" if "e" in shown else shown
 
 
 def _span(row: Row, times: float | None) -> str | None:
     """`-4.1 [-6, -2.2]`; without an interval where there is none."""
     if times is None or row["difference"] is None:
         return None
-    value = f"{row['difference'] * times:+.3g}"
+    value = _three(row["difference"] * times, "+")
     if row["low"] is None:
         return value
-    return f"{value} [{row['low'] * times:+.3g}, {row['high'] * times:+.3g}]"
+    return f"{value} [{_three(row['low'] * times, '+')}, {_three(row['high'] * times, '+')}]"

@@ -55,6 +55,8 @@ def test_a_table_and_a_sentence(daemon: Serving) -> None:
         ("bytes/s", 1.25e9, 2.5e9, ["GB/s", "1.25", "2.5", "+1.25"]),
         ("share", 0.5, 0.75, ["%", "50", "75", "+25"]),
         ("us", None, None, ["us", "-", "-", "-"]),
+        ("us", 123.44, 123.45, ["us", "123", "123", "+0.01"]),
+        ("per 1,000 packets", 1234.4, 1234.40001, ["per 1000", "1234", "1234", "+0"]),
     ],
 )
 def test_units(unit: str, paused: float | None, armed: float | None, shown: list[str]) -> None:
@@ -65,6 +67,19 @@ def test_units(unit: str, paused: float | None, armed: float | None, shown: list
     }  # fmt: skip
     (row,) = figure_table([figure], ("paused", "armed")).rows
     assert row[1:5] == shown
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"), [(100, "PAIRS"), (92, "PAIRS, UNIT"), (72, "PAIRS, UNIT, PERCENT")]
+)
+def test_percent_is_left_out_last(width: int, left_out: str) -> None:
+    figure = {
+        "figure": "application_cpu_per_packet", "unit": "per 1,000 packets", "paused": 2345.0,
+        "armed": 2123.0, "difference": -222.0, "low": -301.1, "high": -133.9, "pairs": 30,
+    }  # fmt: skip
+    figures = [figure, {**figure, "unit": "ns", "low": -1301.1, "high": -1133.9}]
+    last = [line.plain for line in figure_table(figures, ("paused", "armed")).lines(width)][-1]
+    assert last == f"left out at this width: {left_out}; --json has all"
 
 
 def test_another_policy_stands_in_the_place_of_the_pause(daemon: Serving, tmp_path: Path) -> None:
