@@ -339,6 +339,16 @@ class TestAFlap:
         parts.arming.check(session)
         assert session.view.manual == {RPS}
 
+    def test_a_queue_whose_interrupt_is_found_out_late_is_prepared(
+        self, parts: Parts, session: NicSession
+    ) -> None:
+        nic_of(parts).irqs += 50
+        nic_of(parts).values[QUEUE] = "0-3"
+        session.watch.refresh()
+        parts.arming.confine(session)
+        assert nic_of(parts).values[QUEUE].isdecimal()
+        assert parts.undo_journal.life("nic") == session.watch.life()
+
     def test_without_one_nothing_is_prepared_again(self, parts: Parts, session: NicSession) -> None:
         parts.arming.confine(session)
         assert parts.of(SettingsDue) == []

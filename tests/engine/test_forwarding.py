@@ -41,6 +41,7 @@ from atfnd.model import (
     Pairs,
     Policy,
     Queue,
+    ServeOn,
 )
 from atfnd.policy.file.load import built_in
 from tests.machines import topology
@@ -185,6 +186,29 @@ def test_channels_move_together_after_three_looks_and_tx_queues_match() -> None:
     wrote = len(made.wrote)
     made.look(10)
     assert len(made.wrote) == wrote
+
+
+LIMITS = [
+    # `serve_on` of the one and of the other, and where the channels of both go.
+    (ServeOn(frozenset({1})), ServeOn(frozenset({0})), [2, 3]),
+    (ServeOn(frozenset({0, 7})), ServeOn(frozenset({0, 7}), False), None),
+]
+
+
+@pytest.mark.parametrize(("comes", "goes", "on"), LIMITS)
+def test_channels_stay_on_cpus_that_may_serve_all_interfaces(
+    comes: ServeOn, goes: ServeOn, on: list[int] | None
+) -> None:
+    made = Machine({"in": [2, 3], "out": [0, 2]}, BUSY)
+    for name, serve_on in (("in", comes), ("out", goes)):
+        known = made.engine.memory.nics[name]
+        known.view = replace(known.view, serve_on=serve_on)
+    made.look(5)
+    assert ("no CPU may serve" in made.why()) == (on is None)
+    if on is None:
+        assert made.wrote == []
+    else:
+        assert made.cpus("in") == made.cpus("out") == on
 
 
 def test_channels_of_a_bond_move_together_with_those_that_they_forward_to() -> None:

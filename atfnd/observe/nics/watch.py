@@ -143,8 +143,10 @@ class NicWatch:
         return before != self._heeded
 
     def _stands(self) -> tuple[object, ...]:
-        """What a reset always changes: a NIC that comes up again has new NAPIs."""
-        return self.facts.up, *((queue.index, queue.napi_id) for queue in self.facts.queues)
+        """What a reset always changes: a NIC that comes up again has new NAPIs. And which interrupt
+        is a queue's, which may be found out late."""
+        queues = self.facts.queues
+        return self.facts.up, *((queue.index, queue.napi_id, queue.irq) for queue in queues)
 
     def life(self) -> str:
         """The life of this interface with these queues: a device that comes back, or a driver that
