@@ -86,7 +86,7 @@ def _method(nic: NicView) -> Iterator[Finding]:
 
 
 def _gate(nic: NicView) -> str | None:
-    if nic.device.ntuple is False:
+    if nic.device.ntuple is False and not nic.device.ntuple_fixed:
         return f"ethtool -K {quote(nic.name)} ntuple on (some drivers reset the link for it)"
     return None
 

@@ -16,7 +16,8 @@ _RIGHTS = {
     "CAP_BPF": (Level.WARNING, "the kernel refuses the BPF observer"),
     "CAP_PERFMON": (Level.WARNING, "the kernel does not let the BPF observer trace"),
 }
-_ISOLATES = ("cpu-partitioning", "realtime", "isolat")  # profiles of tuned that move interrupts
+# In names of profiles of tuned that move interrupts, where no file says what they do.
+_ISOLATES = ("cpu-partitioning", "realtime", "isolat")
 
 
 def examine_machine(
@@ -97,12 +98,17 @@ def _daemons(machine: Machine) -> Iterator[Finding]:
         who = f"{rival.name} (pid {rival.pid})"
         if rival.name == "tuned":
             profile = rival.profile or "none"
-            isolates = any(word in profile for word in _ISOLATES)
+            moves = bool(rival.moves)
+            does = f" ({', '.join(rival.moves)})" if rival.moves else ""
+            if rival.moves is None:
+                moves = any(word in profile for word in _ISOLATES)
             yield Finding(
                 None,
-                Level.WARNING if isolates else Level.NOTE,
+                Level.WARNING if moves else Level.NOTE,
                 f"{who}, profile {profile}, "
-                + ("moves interrupts" if isolates else "may set interrupts, channels and rings"),
+                + (
+                    f"moves interrupts{does}" if moves else "may set interrupts, channels and rings"
+                ),
                 "leave [irqbalance], [net] and isolated_cores out of its profile; it undoes its "
                 "settings when it stops",
             )

@@ -37,6 +37,7 @@ class Rival(NamedTuple):
     banned_irqs: frozenset[int] = frozenset()  # irqbalance was asked to leave these alone
     profile: str | None = None  # of tuned
     answers: bool = True  # False: an irqbalance that said nothing, and its options are all we know
+    moves: tuple[str, ...] | None = None  # by which tuned moves interrupts; None: not known
 
 
 class LinkFile(NamedTuple):

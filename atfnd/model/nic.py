@@ -212,6 +212,7 @@ class Device:
     ntuple: bool | None = None  # the feature ntuple-filters is on
     rss_contexts: int | None = None  # besides the default one
     channels_apart: bool = False  # receive and transmit queues are counted apart
+    ntuple_fixed: bool = False  # the feature cannot be switched
 
     def set_channels(self, nic: str, count: int) -> str:
         """The command for so many receive queues; `nic` as a shell reads it."""

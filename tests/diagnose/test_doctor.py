@@ -232,6 +232,8 @@ def test_a_gate_says_how_to_open_it() -> None:
     assert finding.level is Level.WARNING
     assert finding.advice is not None
     assert finding.advice.startswith("ethtool -K eth0 ntuple on")
+    nic = replace(nic, device=replace(nic.device, ntuple_fixed=True))
+    assert about("it takes no filters now: ntuple is off", nic).advice is None
 
 
 def test_no_means_at_all_is_a_blocker() -> None:

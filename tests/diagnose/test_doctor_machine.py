@@ -25,6 +25,13 @@ def test_the_machine() -> None:
     assert not any(what.startswith("eth0") for what in reported)
     assert reported["tuned (pid 9), profile cpu-partitioning, moves interrupts"] is Level.WARNING
     assert Level.BLOCKER in reported.values()
+    moves = {"openshift-x": ("isolated_cores", "[irq]"), "no-isolation": ()}
+    tuned = [Rival("tuned", 9, profile=name, moves=moves[name]) for name in moves]
+    first, second = examine_machine(Machine(rivals=tuple(tuned)), None, [])
+    assert (
+        first.what == "tuned (pid 9), profile openshift-x, moves interrupts (isolated_cores, [irq])"
+    )
+    assert second.level is Level.NOTE
     assert sum("netlink family" in what for what in reported) == 2
 
 

@@ -50,7 +50,7 @@ def test_what_it_is(nic: EthtoolNic, net: Namespace) -> None:
     assert (device.driver, device.bus, device.node) == ("veth", None, None)
     assert (device.channels, device.channels_max) == (QUEUES, QUEUES)
     assert (device.ring_size, device.rx_usecs, device.adaptive_rx) == (None, None, None)
-    assert device.ntuple is False
+    assert (device.ntuple, device.ntuple_fixed) == (False, True)
     assert (nic.name, nic.netns) == ("v0", net.path)
     assert nic.ifindex == int(net.read("/sys/class/net/v0/ifindex"))
     assert nic.up()

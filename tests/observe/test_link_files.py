@@ -39,6 +39,10 @@ def test_no_folders_no_files(tmp_path: Path) -> None:
         ("OriginalName=*", {"eth0", "eth1"}),
         ("OriginalName=eth1 wlan*", {"eth1"}),
         ("OriginalName=!eth1", {"eth0"}),
+        ("OriginalName=eth0\nOriginalName=eth1", {"eth0", "eth1"}),
+        ("OriginalName=eth*\nOriginalName=!eth1", {"eth0"}),
+        ("OriginalName=eth0\nOriginalName=\nOriginalName=eth1", {"eth1"}),
+        ("Driver=nothing\nDriver=\nOriginalName=eth0", {"eth0"}),
         ("Driver=ixgbe i40e", {"eth0"}),
         ("Driver=ixgbe\nOriginalName=eth1", set()),
         ("MACAddress=02:00:00:00:00:02", {"eth1"}),
@@ -91,6 +95,28 @@ def test_a_drop_in_adds_to_its_file(tmp_path: Path) -> None:
     assert reported(tmp_path) == [("/usr/lib/systemd/network/50-a.link", settings, {"eth0"})]
 
 
-def test_filters_turned_on_are_no_finding(tmp_path: Path) -> None:
-    write(tmp_path, f"{ETC}/10-a.link", "[Match]\nOriginalName=*\n[Link]\nNTupleFilter=yes\n")
-    assert reported(tmp_path) == []
+@pytest.mark.parametrize(
+    ("link", "settings"),
+    [
+        ("NTupleFilter=yes", ()),
+        ("NTupleFilter=t", ()),
+        ("NTupleFilter=n", ("NTupleFilter=n",)),
+        ("NTupleFilter=no\nNTupleFilter=yes", ()),
+        ("NTupleFilter=no\nNTupleFilter=", ()),
+        ("CombinedChannels=4", ("CombinedChannels=4",)),
+        ("CombinedChannels=4\nCombinedChannels=max", ("CombinedChannels=max",)),
+        ("RxChannels=2", ("RxChannels=2",)),
+        ("CombinedChannels=0", ()),
+        ("ReceivePacketSteeringCPUMask=disable", ()),
+        (
+            "ReceivePacketSteeringCPUMask=0\nReceivePacketSteeringCPUMask=2-3",
+            ("ReceivePacketSteeringCPUMask=0 2-3",),
+        ),
+        ("IRQAffinity=0-3\nIRQAffinity=\nIRQAffinity=4", ("IRQAffinity=4",)),
+    ],
+)
+def test_what_is_in_force_and_works_against_us(
+    tmp_path: Path, link: str, settings: tuple[str, ...]
+) -> None:
+    write(tmp_path, f"{ETC}/10-a.link", f"[Match]\nOriginalName=eth0\n[Link]\n{link}\n")
+    assert [found for _, found, _ in reported(tmp_path)] == ([settings] if settings else [])

@@ -72,6 +72,45 @@ def test_tuned_and_its_profile(tmp_path: Path) -> None:
         assert found(pid, tmp_path) == [Rival("tuned", pid, profile="cpu-partitioning")]
 
 
+CHAINS = {
+    "etc/tuned/openshift-node-performance-x": "[main]\ninclude=openshift-node,cpu-partitioning"
+    "${f:regex_search_ternary:${f:exec:uname:-r}:rt:-rt:}\n[irqbalance]\nenabled=false\n",
+    "usr/lib/tuned/openshift-node": "[main]\ninclude=openshift\n[sysctl]\nnet.core.somaxconn=1\n",
+    "usr/lib/tuned/openshift": "[main]\ninclude=-nowhere,openshift-node\n[net]\nx=1\n",
+    "usr/lib/tuned/profiles/cpu-partitioning": "[scheduler]\nisolated_cores=${isolated_cores}\n"
+    "[irqbalance]\nbanned_cpus=${isolated_cores}\n",
+    "usr/lib/tuned/profiles/ours": "[main]\ninclude=cpu-partitioning\n[irqbalance]\nreplace=1\n"
+    "enabled=0\n[scheduler]\nisolated_cores=\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("profile", "moves"),
+    [
+        ("openshift-node-performance-x", ("isolated_cores",)),
+        ("openshift-node", ()),
+        ("cpu-partitioning", ("[irqbalance]", "isolated_cores")),
+        ("ours", ()),
+        ("of-an-image", None),
+    ],
+)
+def test_what_a_profile_includes_moves_interrupts(
+    tmp_path: Path, profile: str, moves: tuple[str, ...] | None
+) -> None:
+    for folder, text in CHAINS.items():
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "tuned.conf").write_text(text)
+    with decoy(tmp_path, "tuned") as pid:
+        (tmp_path / "etc/tuned/active_profile").write_text(f"{profile}\n")
+        assert found(pid, tmp_path) == [Rival("tuned", pid, profile=profile, moves=moves)]
+        container = tmp_path / f"proc/{pid}/root"
+        container.parent.mkdir(parents=True)
+        container.symlink_to(tmp_path / "image")
+        (tmp_path / "image/etc/tuned").mkdir(parents=True)
+        (tmp_path / "image/etc/tuned/active_profile").write_text("its-own")
+        assert found(pid, tmp_path) == [Rival("tuned", pid, profile="its-own")]
+
+
 @contextmanager
 def answering(address: str, answer: bytes, reads: int = 16384) -> Iterator[list[bytes]]:
     """A fake irqbalance that answers one question; what it was asked, and by which pid. The real

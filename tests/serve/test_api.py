@@ -203,7 +203,7 @@ def test_a_nic_with_its_limits(daemon: Serving) -> None:
     assert nic["device"] == {
         "driver": "igb", "bus": "0000:01:00.0", "node": 1, "channels": 4, "channels_max": 8,
         "ring_size": 256, "ring_max": 4096, "rx_usecs": 3, "adaptive_rx": True, "ntuple": False,
-        "rss_contexts": 0, "channels_apart": False,
+        "rss_contexts": 0, "channels_apart": False, "ntuple_fixed": False,
     }  # fmt: skip
     assert nic["conflicts"] == [{"what": "aRFS is on", "advice": "turn it off", "blocks": False}]
     assert get(daemon, "/v1/queues?nic=eth1")["queues"][0]["allowed_cpus"] == "0-3"

@@ -27,7 +27,8 @@ HEADER, HEADER_DEV_INDEX = 1, 1
 RINGS_RX_MAX, RINGS_RX = 2, 6
 CHANNELS_RX_MAX, CHANNELS_COMBINED_MAX, CHANNELS_RX, CHANNELS_COMBINED = 2, 5, 6, 9
 COALESCE_RX_USECS, COALESCE_ADAPTIVE_RX = 2, 11
-FEATURES_ACTIVE, PRIVFLAGS_FLAGS, RSS_CONTEXT = 4, 2, 2
+FEATURES_HW, FEATURES_ACTIVE, FEATURES_NOCHANGE = 2, 4, 5
+PRIVFLAGS_FLAGS, RSS_CONTEXT = 2, 2
 BITSET_BITS, BITS_BIT, BIT_NAME, BIT_VALUE = 3, 1, 2, 3
 
 
@@ -105,6 +106,13 @@ class EthtoolFamily:
         """Names of those that are on: `rx-ntuple-filter`, `rx-hashing`, ..."""
         found = self._get(FEATURES_GET, ifindex) or {}
         return frozenset(_name(bit) for bit in _bits(found.get(FEATURES_ACTIVE, b"")))
+
+    def fixed(self, ifindex: int, feature: str) -> bool:
+        """Nobody can switch this feature: `[fixed]` in `ethtool -k`."""
+        found = self._get(FEATURES_GET, ifindex) or {}
+        every, never = _bits(found.get(FEATURES_HW, b"")), _bits(found.get(FEATURES_NOCHANGE, b""))
+        free = {_name(bit) for bit in every if BIT_VALUE in bit} - {_name(bit) for bit in never}
+        return feature not in free
 
     def private_flags(self, ifindex: int) -> dict[str, bool]:
         """The driver's private flags; none if it has none."""

@@ -31,8 +31,11 @@ T = TypeVar("T")
 class EthtoolNtuple:
     """The filters of one NIC, errors as in `nic.Nic`. Keeps only which locations were free."""
 
-    def __init__(self, rxnfc: Rxnfc, driver: Driver) -> None:
-        self.rxnfc = rxnfc
+    def __init__(
+        self, rxnfc: Rxnfc, driver: Driver, ntuple_fixed: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`ntuple_fixed`: the feature ntuple-filters cannot be switched."""
+        self.rxnfc, self.ntuple_fixed = rxnfc, ntuple_fixed
         self.driver = driver
         self.overwrite = driver.overwrite  # the probe may know better
         self.asynchronous = driver.asynchronous  # this too

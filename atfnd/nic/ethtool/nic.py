@@ -69,7 +69,9 @@ class EthtoolNic:
                 undo.callback(self._netdev.close)
             self._driver = self.interface.driver()
             self._rxnfc_name = name
-            self._ntuple = EthtoolNtuple(Rxnfc(name, netns), driver_of(self._driver.name))
+            self._ntuple = EthtoolNtuple(
+                Rxnfc(name, netns), driver_of(self._driver.name), self._ntuple_fixed
+            )
             undo.callback(self._ntuple.close)
             self._driver_stats = DriverStats(self.interface)
             self._queues = Queues(self.interface, self._netdev, self._packets)
@@ -84,6 +86,9 @@ class EthtoolNic:
 
     def close(self) -> None:
         self._undo.close()
+
+    def _ntuple_fixed(self) -> bool:
+        return self._ethtool.fixed(self.ifindex, NTUPLE)
 
     def caps(self) -> Caps:
         """RSS table and queue CPUs as they are now: a link that is down has no interrupts."""
@@ -140,6 +145,7 @@ class EthtoolNic:
             rx_usecs=coalescing.rx_usecs,
             adaptive_rx=coalescing.adaptive_rx,
             ntuple=NTUPLE in self._ethtool.features(self.ifindex),
+            ntuple_fixed=self._ntuple_fixed(),
             rss_contexts=self._ethtool.rss_contexts(self.ifindex),
             channels_apart=channels.apart,
         )

@@ -289,13 +289,15 @@ def _none(ntuple: EthtoolNtuple, before: Caps, why: str) -> Caps:
     if not on and driver.needs_ntuple:
         words = _ntuple_off(ntuple)
     elif not on and driver.filters:
-        words += f"; ntuple filters are off, which may be why: ethtool -K {ntuple.nic} ntuple on"
+        words += f"; {_ntuple_off(ntuple, ', which may be why')}"
     elif driver.gates:
         words += f"; {'; '.join(driver.gates_of(ntuple.nic))}"
     none = _caps(ntuple, before.filter_slots, words)
-    gated = driver.filters and not on  # it is worth opening
+    gated = driver.filters and not on and not ntuple.ntuple_fixed()  # it is worth opening
     return replace(none, probed=True, actuator=driver.actuator if gated else Actuator.NONE)
 
 
-def _ntuple_off(ntuple: EthtoolNtuple) -> str:
-    return f"ntuple filters are off: ethtool -K {ntuple.nic} ntuple on"
+def _ntuple_off(ntuple: EthtoolNtuple, guess: str = "") -> str:
+    if ntuple.ntuple_fixed():
+        return f"ntuple filters are off{guess}, and cannot be switched on ([fixed] in ethtool -k)"
+    return f"ntuple filters are off{guess}: ethtool -K {ntuple.nic} ntuple on"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Other daemons that move interrupts, channels or threads. Reads only.
 
-Processes by psutil, /etc/tuned/active_profile, and what irqbalance itself says of the interrupts it
-leaves alone, on its socket (irqbalance(1), "Socket API").
+Processes by psutil, what tuned's active profile does (`tuned`), and what irqbalance itself says of
+the interrupts it leaves alone, on its socket (irqbalance(1), "Socket API").
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import psutil
 
 from atfnd.kernel.interrupts.irqbalance import spared, spared_by_module
 from atfnd.model import Rival
+from atfnd.observe.machine.tuned import active_profile, moves_interrupts
 
 __all__ = ["NAMES", "rivals"]
 
@@ -33,8 +34,8 @@ def rivals(root: Path = Path("/")) -> tuple[Rival, ...]:
             answers = banned_now is not None
             banned = _banned_by_option(process) if banned_now is None else banned_now
             banned |= spared_by_module(pid, root)
-        profile = _profile(root) if name == "tuned" else None
-        found.append(Rival(name, pid, banned, profile, answers))
+        profile, moves = _tuned(pid, root) if name == "tuned" else (None, None)
+        found.append(Rival(name, pid, banned, profile, answers, moves))
     return tuple(sorted(found, key=lambda rival: (rival.name, rival.pid)))
 
 
@@ -55,7 +56,10 @@ def _banned_by_option(process: psutil.Process) -> frozenset[int]:
     return frozenset()
 
 
-def _profile(root: Path) -> str | None:
-    with suppress(FileNotFoundError):
-        return (root / "etc/tuned/active_profile").read_text().strip() or None
-    return None
+def _tuned(pid: int, root: Path) -> tuple[str | None, tuple[str, ...] | None]:
+    """Its active profile, and what that does to interrupts. It may run in a container, with files
+    of its own."""
+    for at in (root / f"proc/{pid}/root", root):
+        if profile := active_profile(at):
+            return profile, moves_interrupts(profile, at)
+    return None, None

@@ -9,7 +9,7 @@ name and address are tried here; a file with any other match then counts as not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,7 +20,9 @@ from atfnd.model import LinkFile
 __all__ = ["Candidate", "link_files"]
 
 FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib")  # each with systemd/network in it
-STEERS = ("IRQAffinity", "ReceivePacketSteeringCPUMask", "NTupleFilter")  # beginnings
+_LISTS = "IRQAffinity", "ReceivePacketSteeringCPUMask"  # several lines add up
+_CHANNELS = "CombinedChannels", "RxChannels"
+STEERS = (*_LISTS, "IRQAffinityPolicy", "NTupleFilter", *_CHANNELS)
 
 _Sections = dict[str, list[tuple[str, str]]]
 
@@ -35,8 +37,8 @@ class Candidate(NamedTuple):
 
 
 def link_files(candidates: Iterable[Candidate], root: Path = Path("/")) -> tuple[LinkFile, ...]:
-    """Files with such settings and the interfaces they are for, by name; without those that turn
-    filters on, and those that fit no interface."""
+    """Files with such settings and the interfaces they are for, by name; without settings that turn
+    filters on or RPS off, and files that fit no interface."""
     files = _in_force(root)
     owners: dict[Path, set[str]] = {}
     for candidate in candidates:
@@ -47,18 +49,31 @@ def link_files(candidates: Iterable[Candidate], root: Path = Path("/")) -> tuple
             owners.setdefault(path, set()).add(candidate.name)
     found = []
     for path, names in owners.items():
-        settings = tuple(
-            f"{key}={value}"
-            for key, value in files.get(path, {}).get("Link", ())
-            if key.startswith(STEERS) and not _harmless(key, value)
-        )
+        settings = tuple(_steering(files.get(path, {}).get("Link", ())))
         if settings:
             found.append(LinkFile(f"/{path.relative_to(root)}", settings, frozenset(names)))
     return tuple(sorted(found))
 
 
+def _steering(link: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What is in force: the last line, or all that a list has; an empty one ends those before."""
+    values: dict[str, list[str]] = {}
+    for key, value in link:
+        if key in STEERS:
+            before = values.get(key, []) if key in _LISTS else []
+            values[key] = [*before, value] if value else []
+    for key, lines in values.items():
+        if lines and not _harmless(key, lines[-1].lower()):
+            yield f"{key}={' '.join(lines)}"
+
+
 def _harmless(key: str, value: str) -> bool:
-    return not value or (key == "NTupleFilter" and value.lower() in ("yes", "true", "on", "1"))
+    """It is what atfnd would have, or systemd ignores it: no number of channels is 0."""
+    if key == "NTupleFilter":
+        return value in ("yes", "y", "true", "t", "on", "1")
+    if key in _CHANNELS:
+        return value != "max" and not value.strip("0")
+    return key == "ReceivePacketSteeringCPUMask" and value == "disable"
 
 
 def _in_force(root: Path) -> dict[Path, _Sections]:
@@ -113,8 +128,12 @@ def _noted(candidate: Candidate, root: Path) -> Path | None:
 
 
 def _fits(file: _Sections, candidate: Candidate) -> bool:
-    """Every key of [Match] must fit; a file without one fits no interface."""
-    asked: Mapping[str, str] = dict(file.get("Match", ()))
+    """Every key of [Match] must fit; a file without one fits no interface. Several lines of a key
+    add up, and an empty one ends those before."""
+    asked: dict[str, list[str]] = {}
+    for key, line in file.get("Match", ()):
+        asked[key] = [*asked.get(key, []), *_patterns(line)] if line else []
+    asked = {key: patterns for key, patterns in asked.items() if patterns}
     known = {
         "OriginalName": candidate.name,
         "Driver": candidate.driver,
@@ -127,8 +146,17 @@ def _fits(file: _Sections, candidate: Candidate) -> bool:
     )
 
 
-def _one_of(value: str, patterns: str) -> bool:
-    """Shell patterns between blanks; a leading `!` negates the whole list."""
-    turned = patterns.startswith("!")
-    words = patterns.removeprefix("!").lower().split()
-    return any(fnmatchcase(value.lower(), word) for word in words) != turned
+def _patterns(line: str) -> list[str]:
+    """Shell patterns between blanks; a leading `!` is for all of the line."""
+    sign = "!" if line.startswith("!") else ""
+    return [f"{sign}{word}" for word in line.removeprefix("!").lower().split()]
+
+
+def _one_of(value: str, patterns: Iterable[str]) -> bool:
+    """None of those with `!`; and one of the others, if there are any (net_condition_test_strv(),
+    src/libsystemd-network)."""
+    fits = {each: fnmatchcase(value.lower(), each.removeprefix("!")) for each in patterns}
+    wanted = [fit for each, fit in fits.items() if not each.startswith("!")]
+    return not any(fit for each, fit in fits.items() if each.startswith("!")) and (
+        not wanted or any(wanted)
+    )
