@@ -171,6 +171,7 @@ class Published:
             observer="bpf",
             observer_why="tracepoints attached",
             armed=tuple(nic.name for nic in self.views if nic.armed),
+            disarmed=(),
             table_entries=len(self.table),
             table_capacity=8192,
             t_delete_ns=30_000_000_000,

@@ -34,7 +34,7 @@ _SOCKET = Path("/run/atfnd/atfnd.sock")
 
 
 def doctor(nic: str | None, as_json: bool) -> bool:
-    """Print the findings on one NIC, or on every interface with a device and on the machine. True:
+    """Print the findings on one NIC, or on every interface with a device, and on the machine. True:
     nothing prevents steering. OperatorError: no such interface, or it cannot be read."""
     policy, around, cpus = load(), machine(), CpuWatch().read()
     views, findings = list[NicView](), list[Finding]()
@@ -57,15 +57,14 @@ def doctor(nic: str | None, as_json: bool) -> bool:
             continue
         views.append(view)
         findings += examine(view, cpus, around, watched=None)
-    if nic is None:
-        if not names:
-            what = "no interface here has a device behind it and several receive queues"
-            advice = "atfnd lab up, to try atfnd"
-            findings.append(Finding(None, Level.BLOCKER, what, advice))
-        if os.geteuid() != 0:  # a daemon would have other rights than the caller
-            around = replace(around, missing_capabilities=frozenset())
-        findings += examine_machine(around, _observer(policy), names)
-        findings += _limits()
+    if not names:
+        what = "no interface here has a device behind it and several receive queues"
+        advice = "atfnd lab up, to try atfnd"
+        findings.append(Finding(None, Level.BLOCKER, what, advice))
+    if os.geteuid() != 0:  # a daemon would have other rights than the caller
+        around = replace(around, missing_capabilities=frozenset())
+    findings += examine_machine(around, _observer(policy), None if nic is not None else names)
+    findings += _limits()
     answer = doctor_view(views, findings)
     print(json.dumps(answer, indent=2)) if as_json else say_findings(answer)
     return bool(answer["clear"])

@@ -13,7 +13,7 @@ from atfnd.ctl import completion, output
 from atfnd.ctl.client import Client, Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.empty import explained
-from atfnd.ctl.tables import plain, size
+from atfnd.ctl.tables import plain, size, stay_disarmed
 from atfnd.ctl.verbs import PAYS, POLICY, SOCKET, Json, OnlyNic, Socket, app
 from atfnd.errors import OperatorError
 
@@ -126,6 +126,8 @@ def reload(socket: Socket = SOCKET, as_json: Json = False) -> None:
     else:
         files = ", ".join(answer["files"]) or "built in"
         output.say(f"{answer['flow_rules']} flow rules in force: {files}")
+        if answer["disarmed"]:
+            output.say(stay_disarmed(answer["disarmed"]))
 
 
 def _rules(rows: Iterable[Row]) -> Grid:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from shlex import quote
 
 from rich.table import Table
 
@@ -27,6 +28,7 @@ __all__ = [
     "size",
     "span",
     "status_table",
+    "stay_disarmed",
     "summed",
     "topology_table",
 ]
@@ -84,7 +86,7 @@ def status_table(status: Row) -> Table:
     rows = [
         ("atfnd", f"{status['version']}, pid {status['pid']}, up {span(status['uptime_s'])}"),
         ("observer", f"{status['observer']}: {status['observer_why']}"),
-        ("armed", ", ".join(status["armed"]) or "none: observing only"),
+        ("armed", _armed(status)),
         *(("guard", f"{each['nic']}: {each['said']}") for each in status["guard"]),
         *(("machine", _host(each)) for each in status["host"] if each["state"] != "left"),
         ("policies", ", ".join(status["policy_files"]) or "built in"),
@@ -104,6 +106,19 @@ def status_table(status: Row) -> Table:
     for name, value in rows:
         table.add_row(name, text(value))
     return table
+
+
+def _armed(status: Row) -> str:
+    armed = ", ".join(status["armed"])
+    if not status["disarmed"]:
+        return armed or "none: observing only"
+    return f"{armed or 'none'}; {stay_disarmed(status['disarmed'])}"
+
+
+def stay_disarmed(names: Sequence[str]) -> str:
+    """What an order keeps from being armed."""
+    arm = " && ".join(f"atfnctl arm {quote(name)}" for name in names)
+    return f"{', '.join(names)} disarmed by an order, although the policy arms: {arm}"
 
 
 def _host(row: Row) -> str:

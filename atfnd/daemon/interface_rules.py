@@ -47,6 +47,15 @@ class InterfaceRules:
         self._given, self._executor, self._nics = given, executor, nics
         self._operator, self._operator_journal = operator, operator_journal
 
+    def disarmed(self, policy: Policy) -> tuple[str, ...]:
+        """Interfaces that the policy arms, and an operator's order keeps disarmed."""
+        return tuple(
+            name
+            for name, session in self._nics.sessions.items()
+            if self._operator_journal.armed(name) is False
+            and self._given.armed(policy, session.view)
+        )
+
     def use(self, policy: Policy) -> None:
         """Another policy is in force: first what is disarmed, then what is armed."""
         to_arm, to_disarm = list[NicSession](), list[NicSession]()

@@ -86,6 +86,7 @@ class Reporter:
         self._since_wall_s, self._since_ns = time.time(), time.monotonic_ns()
         self.punctuality, self.notify = Punctuality(), Notify()
         self.resyncs: Callable[[], int] = lambda: 0
+        self.disarmed: Callable[[], tuple[str, ...]] = tuple
         self.guard: Callable[[str], NicGuard | None] = lambda nic: None
         self.forwarded: Callable[[], ForwardedTotals | None] = lambda: None
 
@@ -100,6 +101,7 @@ class Reporter:
             observer=self._observer.name,
             observer_why=self._observer_why,
             armed=tuple(name for name, each in self._sessions.items() if each.view.armed),
+            disarmed=self.disarmed(),
             table_entries=len(table),
             table_capacity=table.capacity,
             t_delete_ns=t_delete_in_force_ns(in_force.t_delete_ns, len(table), table.capacity),
@@ -256,12 +258,11 @@ class Reporter:
         views = [_as_now(known[view.name], view) if view.name in known else view for view in looked]
         cpus = self.topology()
         findings = [each for view in views for each in examine(view, cpus, around, watched=watched)]
-        if nic is None:
-            status = self.status()
-            observer = status.observer, status.observer_why
-            findings += examine_machine(around, observer, self._sessions)
-            findings += self._exclusion.findings()
-            findings += examine_host(status.host, around, known.values())
+        status = self.status()
+        observer = status.observer, status.observer_why
+        findings += examine_machine(around, observer, None if nic is not None else self._sessions)
+        findings += self._exclusion.findings()
+        findings += examine_host(status.host, around, known.values())
         return views, findings
 
     def events(self, after_seq: int, limit: int) -> Sequence[Event]:

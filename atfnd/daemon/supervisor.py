@@ -138,6 +138,7 @@ class Supervisor:
         self._shortage = Shortage(partial(log.add, "shortage", what))
         self._reports = reports = WantedReports(observer, recorder, sockets, births, in_force, cpus)
         interface_rules = InterfaceRules(given, executor, nics, operator, operator_journal)
+        reporter.disarmed = lambda: interface_rules.disarmed(in_force.policy)
         flow_rules = FlowRules(engine, executor, sessions, matching, interface_rules.use)
         steps: Sequence[Step] = (
             lambda policy: matching.renew(policy, sources(policy)),

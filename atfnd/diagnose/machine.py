@@ -21,10 +21,11 @@ _ISOLATES = ("cpu-partitioning", "realtime", "isolat")
 
 
 def examine_machine(
-    machine: Machine, observer: tuple[str, str] | None, watched: Collection[str]
+    machine: Machine, observer: tuple[str, str] | None, watched: Collection[str] | None
 ) -> tuple[Finding, ...]:
     """Findings that concern no single NIC. `observer` is the one that sees sockets, and why it is
-    this one; None: none was attached. `watched` are the interfaces that atfnd was started with."""
+    this one; None: none was attached. `watched` are the interfaces that atfnd was started with;
+    None: the others are not asked about."""
     return (
         *(() if observer is None else _observer(machine, *observer)),
         *_rights(machine),
@@ -41,7 +42,7 @@ def examine_machine(
                 f"atfnctl doctor {quote(each.name)}",
             )
             for each in machine.interfaces
-            if each.name not in watched
+            if watched is not None and each.name not in watched
         ),
     )
 

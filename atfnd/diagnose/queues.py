@@ -136,7 +136,7 @@ def _threads(nic: NicView) -> Iterator[Finding]:
             what += ", and RFS is not switched on for them"
         what += f" ({'; '.join(sorted({reasons[queue] or '' for queue in without}))})"
         advice = (
-            f"if applications are pinned: echo 1 > /sys/class/net/{quote(nic.name)}/threaded "
+            f"if applications are pinned: {nic.echo('1', 'threaded')} "
             "(applications that are not pinned then leave the CPU of their packets)"
         )
         yield Finding(nic.name, Level.NOTE, what, advice)
@@ -145,7 +145,7 @@ def _threads(nic: NicView) -> Iterator[Finding]:
             f"{_names(threaded)} polled by NAPI threads: at low load, applications that are not "
             "pinned leave the CPU of their packets"
         )
-        advice = f"pin them, or: echo 0 > /sys/class/net/{quote(nic.name)}/threaded"
+        advice = f"pin them, or: {nic.echo('0', 'threaded')}"
         yield Finding(nic.name, Level.NOTE, what, advice)
 
 
@@ -176,7 +176,7 @@ def _receptions(nic: NicView) -> Iterator[Finding]:
             f"{_names(late)} deferring interrupts by more than 12.5 ms without a NAPI thread: a "
             "queue there does not follow its thread, because the timer that polls it stays there"
         )
-        advice = f"if queues should follow: echo 1 > /sys/class/net/{quote(nic.name)}/threaded"
+        advice = f"if queues should follow: {nic.echo('1', 'threaded')}"
         yield Finding(nic.name, Level.NOTE, what, advice)
     for index, why_not in sorted(nic.not_received.items()):
         what = f"queue {index} is not received as the policy asks: {why_not}"
@@ -184,7 +184,7 @@ def _receptions(nic: NicView) -> Iterator[Finding]:
 
 
 def _off(nic: NicView, kind: str) -> str:
-    return f"set both, or: echo 0 > /sys/class/net/{quote(nic.name)}/{_FILE[kind]}"
+    return f"set both, or: {nic.echo('0', _FILE[kind])}"
 
 
 def _rfs(nic: NicView) -> Iterator[Finding]:

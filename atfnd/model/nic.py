@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from shlex import quote
 from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
@@ -23,7 +24,19 @@ __all__ = [
     "NicView",
     "SteeringMethod",
 ]
-__all__ += ["Filter", "Queue", "QueueStats", "Rss", "Shape", "thread_switch", "thread_switches"]
+__all__ += [
+    "LAB_LINK",
+    "Filter",
+    "Queue",
+    "QueueStats",
+    "Rss",
+    "Shape",
+    "thread_switch",
+    "thread_switches",
+]
+
+
+LAB_LINK = "r0"  # a lab NIC's interface, in its namespace
 
 
 class Shape(NamedTuple):
@@ -261,6 +274,14 @@ class NicFacts:
     device: Device = field(default_factory=Device)
     settings: Mapping[str, str] = field(default_factory=dict)  # of `nic.Nic.settings`, as last read
     conflicts: tuple[Conflict, ...] = ()
+
+    def echo(self, value: str, file: str) -> str:
+        """The command that writes a file of its interface in sysfs."""
+        if self.netns is None:
+            return f"echo {value} > /sys/class/net/{quote(self.name)}/{file}"
+        there = self.netns.rpartition("/")[2]  # of a lab: no other is looked at elsewhere
+        write = f"echo {value} > /sys/class/net/{LAB_LINK}/{file}"
+        return f"ip netns exec {quote(there)} sh -c {quote(write)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class Status:
     observer: str  # bpf or sock_diag
     observer_why: str
     armed: tuple[str, ...]
+    disarmed: tuple[str, ...]  # the policy arms them, and the operator's order keeps them disarmed
     table_entries: int
     table_capacity: int
     t_delete_ns: int  # in force now, shorter as the table fills

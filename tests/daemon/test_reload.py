@@ -151,9 +151,13 @@ def test_interfaces_are_armed_by_the_policy_unless_the_operator_said(
         assert bed.daemon.ctl("resume", name).returncode == 0
         bed.steered(app)
         assert bed.daemon.ctl("disarm", name).returncode == 0
-        reload(bed, interfaces("true"))
+        held = f"{name} disarmed by an order, although the policy arms: atfnctl arm {name}"
+        assert held in bed.daemon.ctl("reload").stdout.replace("\n", " ")
+        assert bed.daemon.status()["disarmed"] == [name]
+        assert "an order, although" in bed.daemon.ctl("status").stdout
         assert armed(bed) == (False, 100)
         assert bed.daemon.ctl("arm", name).returncode == 0
+        assert bed.daemon.status()["disarmed"] == []
         reload(bed, interfaces("false"))
         assert armed(bed) == (True, 100)
         whys = [(row["kind"], row["why"]) for row in bed.daemon.events("arm", "disarm")]

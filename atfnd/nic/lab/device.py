@@ -21,6 +21,7 @@ from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink.clsact import egress_programs
 from atfnd.kernel.system.netns import exists, path_of
+from atfnd.model import LAB_LINK
 
 __all__ = [
     "FILTER",
@@ -37,7 +38,7 @@ __all__ = [
     "wire_netns",
 ]
 
-WIRE_LINK, HOST_LINK = "s0", "r0"  # the NIC's wire side and the interface the host sees
+WIRE_LINK, HOST_LINK = "s0", LAB_LINK  # the NIC's wire side and the interface the host sees
 MAX_QUEUES, MAX_SLOTS, MASKS = 64, 65536, 32
 # RPS and RFS read the receive queue that a packet has recorded, and veth's is one too low:
 # veth_xmit() leaves it counted from 0, and skb_get_rx_queue() expects it counted from 1. So the
@@ -113,6 +114,10 @@ class LabDevice:
         try:
             with closing(Interface(WIRE_LINK, wire)) as link:
                 programs = egress_programs(wire, link.ifindex)
+        except PermissionError as error:  # it may be up
+            raise OperatorError(
+                f"only root can look at lab {name}", "run this as root", exit_code=1
+            ) from error
         except OSError as error:
             raise missing(name) from error
         if not programs:

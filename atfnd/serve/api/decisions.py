@@ -99,7 +99,10 @@ class Decisions:
         """POST /v1/reload. A wrong policy is answered as a bad parameter is."""
         query_of(request)
         policy = await self._source.reload()
-        return one_object({"files": list(policy.files), "flow_rules": len(policy.flows)})
+        disarmed = list(self._source.status().disarmed)
+        return one_object(
+            {"files": list(policy.files), "flow_rules": len(policy.flows), "disarmed": disarmed}
+        )
 
 
 def _rule_view(rule: FlowRule, count: Counter[str]) -> View:

@@ -46,6 +46,7 @@ def status_view(status: Status, now_ns: int) -> View:
         "observer": status.observer,
         "observer_why": status.observer_why,
         "armed": list(status.armed),
+        "disarmed": list(status.disarmed),
         "table_entries": status.table_entries,
         "table_capacity": status.table_capacity,
         "t_delete_s": status.t_delete_ns / 1e9,
