@@ -148,6 +148,13 @@ class Large(Office):
         return Topology(tuple(cpus), ())
 
 
+class Quiet(Published):
+    """No flow, and nothing to remember."""
+
+    def history(self) -> History:
+        return History(10.0, ())
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookedAt]:
     with chromium(tmp_path_factory.mktemp("chromium")) as tab:
@@ -309,12 +316,15 @@ def test_64_queues_256_cpus_and_1500_flows(browser: LookedAt) -> None:
 
 
 def test_what_is_empty_says_why_as_atfnctl_does(browser: LookedAt) -> None:
-    source, port = Published(), free_port()
+    source, port = Quiet(), free_port()
     with paging(source, port) as made:
         page = shown(browser, port)
         assert (page.text("#no-flows") or "").startswith(
             "no misdelivered flow in the table; 2 interfaces watched; 99.50% of bytes processed"
         )
+        assert (page.text("#moves p") or "").startswith("no move has ended in the last ")
+        seen = "[...document.querySelectorAll('figure, thead')].some((each) => %s)"
+        assert not page.tab.value(seen % "each.checkVisibility() && !each.closest('#heat')")
         assert source.pairs_wanted == []
         page.do("#count-forwarded", "each.click()")
         rows = "document.querySelectorAll('.pairs tbody tr').length"
@@ -322,7 +332,10 @@ def test_what_is_empty_says_why_as_atfnctl_does(browser: LookedAt) -> None:
         assert page.texts(".pairs tr:first-child td") == [
             "lab:lab", "0", "0", "eth1", "0", "2", "LLC", "3K", "12 Mbit/s"
         ]  # fmt: skip
-        assert page.text("#forwarded-said") == "30.0 % are received and sent on one CPU."
+        assert (
+            page.text("#forwarded-said")
+            == "30.0 % are received and sent on one CPU, of 10.0 % it is not known."
+        )
         made.do(source.views.clear)
         source.unseen = "the kernel refuses the program"
         said = "not counted: the kernel refuses the program"

@@ -88,6 +88,7 @@ export class Flows {
     this.#why = why;
     say(this.#empty, why ?? "");
     this.#empty.hidden = why === null;
+    this.#table.hidden = why !== null;
     const words = this.#filter.value.toLowerCase().split(/\s+/).filter((word) => word);
     const only = this.#misplaced.checked;
     const passing = this.#flows.filter((flow) => (flow.placed !== true || !only) && has(flow, words));

@@ -66,8 +66,12 @@ function described({ why_empty, pairs, missed_packets, elsewhere }) {
     return others ? `${why_empty}.${others}` : why_empty;
   }
   const all = pairs.reduce((sum, pair) => sum + pair.packets_pps, 0);
-  const local = pairs.reduce((sum, pair) => sum + (pair.distance === "cpu" ? pair.packets_pps : 0), 0);
+  const share = (distance) => {
+    const packets = pairs.reduce((sum, pair) => sum + (pair.distance === distance ? pair.packets_pps : 0), 0);
+    return all > 0 ? packets / all : null;
+  };
+  const unknown = share(null) > 0 ? `, of ${percent(share(null))} it is not known` : "";
   const cut = pairs.length > MOST ? ` The first ${MOST} of ${counted(pairs.length, "pair")}.` : "";
   const missed = missed_packets > 0 ? ` ${counted(missed_packets, "packet")} found no room.` : "";
-  return `${percent(all > 0 ? local / all : null)} are received and sent on one CPU.${cut}${missed}${others}`;
+  return `${percent(share("cpu"))} are received and sent on one CPU${unknown}.${cut}${missed}${others}`;
 }

@@ -31,12 +31,12 @@ export class Locality {
   show(status, { samples }, over) {
     say(this.#text, described(status));
     say(this.#since, over.began);
-    this.#figure.hidden = status.reads === null;
     const looks = samples.map(({ uptime_s, locality }) => ({ at: (WIDE * over.of(uptime_s)).toFixed(1), locality }));
     mark(this.#line, "d", path(looks.filter(({ at }) => at >= 0)));
     const shares = samples.map(({ locality }) => locality).filter((share) => share !== null);
+    this.#figure.hidden = shares.length === 0;
     const range = `from ${percent(Math.min(...shares))} to ${percent(Math.max(...shares))}`;
-    mark(this.#plot, "aria-label", `Read locality: ${shares.length > 0 ? range : "nothing read yet"}`);
+    mark(this.#plot, "aria-label", `Read locality: ${range}`);
   }
 }
 

@@ -15,6 +15,7 @@ export class Moves {
   #body;
   #table;
   #lately;
+  #none;
 
   constructor(where) {
     this.#charts = [new Chart("verdict", VERDICTS), new Chart("mechanism", MECHANISMS)];
@@ -23,7 +24,8 @@ export class Moves {
     this.#lately = heads[2];
     const head = element("thead", {}, element("tr", {}, ...heads));
     this.#table = element("table", { class: "totals" }, head, this.#body);
-    where.append(...this.#charts.map((each) => each.whole), this.#table);
+    this.#none = element("p");
+    where.append(this.#none, ...this.#charts.map((each) => each.whole), this.#table);
   }
 
   /** Counts since the daemon's start, and what it remembers of the time `over`. */
@@ -33,6 +35,7 @@ export class Moves {
     const ended = samples
       .flatMap(({ uptime_s, moves }) => moves.map((each) => ({ ...each, bin: bin(uptime_s) })))
       .filter((each) => each.bin > last - BINS);
+    say(this.#none, ended.length > 0 ? "" : `no move has ended in the ${over.name}`);
     this.#charts.forEach((chart) => chart.show(ended, last, over));
     say(this.#lately, over.name);
     const rows = totals.map(({ mechanism, verdict, count }) => {
@@ -71,6 +74,7 @@ class Chart {
   }
 
   show(ended, last, over) {
+    this.whole.hidden = ended.length === 0;
     const found = new Set(ended.map((each) => each[this.#by]));
     const present = [...this.#order.filter((name) => found.delete(name)), ...found];
     const bars = Map.groupBy(ended, (each) => each.bin);
@@ -86,11 +90,10 @@ class Chart {
     this.#bars.replaceChildren(...parts);
     const many = (name) => whole(sum(ended.filter((each) => each[this.#by] === name)));
     const said = present.map((name) => `${name} ${many(name)}`);
-    mark(this.#bars, "aria-label", `Moves by ${this.#by}: ${said.join(", ") || "none"}`);
+    mark(this.#bars, "aria-label", `Moves by ${this.#by}: ${said.join(", ")}`);
     fill(this.#legend, []);
     this.#legend.append(...present.map((name, n) => element("li", { "data-of": name }, said[n])));
-    const highest = ended.length > 0 ? `the highest: ${counted(most, "move")}` : `no move has ended in the ${over.name}`;
-    say(this.#title, `By ${this.#by}, each bar ${over.bar}; ${highest}`);
+    say(this.#title, `By ${this.#by}, each bar ${over.bar}; the highest: ${counted(most, "move")}`);
     say(this.#since, over.began);
   }
 }

@@ -30,7 +30,7 @@ export class StatusView {
       [status.late_packets, "packet", "late"],
     ].filter(([count]) => count > 0);
     const said = {
-      armed: status.armed.join(", ") || "none: observing only",
+      armed: status.armed.join(", ") || "none: observing only; `atfnctl gain` says what arming could gain",
       "not armed": others.join(", "),
       observer: `${status.observer}: ${status.observer_why}`,
       table: `${whole(status.table_entries)} of ${counted(status.table_capacity, "flow")}`,
