@@ -30,13 +30,14 @@ from atfnd.model import (
     QueueStats,
     ReadBytes,
     Sample,
+    SocketFound,
     Status,
     Topology,
 )
 from tests.chromium import chromium
 from tests.looked_at import LookedAt
 from tests.paged import free_port, paging
-from tests.published import Published, flow, lab
+from tests.published import Published, flow, key, lab
 from tests.wait import until
 
 __all__: list[str] = []
@@ -149,7 +150,13 @@ class Large(Office):
 
 
 class Quiet(Published):
-    """No flow, and nothing to remember."""
+    """No flow has an entry, and nothing is remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        thread = flow(1).thread
+        here = SocketFound(key(7), 7, "lab:lab", thread, 3, 3, 3, 1000, S)
+        self.found = [here, here._replace(key=key(8), cookie=8, thread=None, app_cpu=None)]
 
     def history(self) -> History:
         return History(10.0, ())
@@ -325,6 +332,10 @@ def test_what_is_empty_says_why_as_atfnctl_does(browser: LookedAt) -> None:
         assert (page.text("#moves p") or "").startswith("no move has ended in the last ")
         seen = "[...document.querySelectorAll('figure, thead')].some((each) => %s)"
         assert not page.tab.value(seen % "each.checkVisibility() && !each.closest('#heat')")
+        page.do("#every-flow", "each.click()")
+        until(lambda: sorted(page.column("state")) == ["left", "local"], "RSS has them")
+        page.do("#every-flow", "each.click()")
+        until(lambda: page.column("state") == [], "only those of the table")
         assert source.pairs_wanted == []
         page.do("#count-forwarded", "each.click()")
         rows = "document.querySelectorAll('.pairs tbody tr').length"
@@ -332,9 +343,9 @@ def test_what_is_empty_says_why_as_atfnctl_does(browser: LookedAt) -> None:
         assert page.texts(".pairs tr:first-child td") == [
             "lab:lab", "0", "0", "eth1", "0", "2", "LLC", "3K", "12 Mbit/s"
         ]  # fmt: skip
-        assert (
-            page.text("#forwarded-said")
-            == "30.0 % are received and sent on one CPU, of 10.0 % it is not known."
+        assert page.text("#forwarded-said") == (
+            "30.0 % are received and sent on one CPU, of 10.0 % it is not known. "
+            "Namespace wire: 500 packets/s. Namespace 8: 50 packets/s."
         )
         made.do(source.views.clear)
         source.unseen = "the kernel refuses the program"

@@ -69,7 +69,7 @@ export class Heat {
   /** Flows of the table: which application reads which queue's packets on which CPU. */
   use(flows) {
     this.#used.clear();
-    for (const flow of flows) {
+    for (const flow of flows.filter((each) => each.app_cpu !== null)) {
       const name = `${flow.nic} ${flow.rx_queue} ${flow.app_cpu}`;
       this.#used.set(name, 1 + (this.#used.get(name) ?? 0));
     }

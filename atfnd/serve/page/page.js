@@ -52,7 +52,7 @@ async function look(signal) {
   }
   const rows = [];
   const began = performance.now();
-  for await (const row of lines("/v1/flows/stream", signal)) {
+  for await (const row of lines(`/v1/flows/stream?all=${at("every-flow").checked ? 1 : 0}`, signal)) {
     rows.push(row);
   }
   flows.count(rows, performance.now());
