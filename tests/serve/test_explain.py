@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from atfnd.model import TRANSLATED, Flow, FlowKey, FlowState, Match, NicView, Protocol, Queue
-from atfnd.serve.explain.explain import Explanation, explain, explain_absent
+from atfnd.serve.explain.explain import (
+    Explanation,
+    explain,
+    explain_absent,
+    explain_unsteered,
+)
 from tests.published import flow, key, lab, rule, topology
+from tests.shown import found
 
 OURS = rule(100, Match.of(key(40_000)), 3)
 
@@ -242,3 +248,23 @@ def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None
     steered = flow(40_000)._replace(target_cpu=None, fell_back="no queue is delivered there")
     nic = replace(nic, filters=(), queues=queues)
     assert "put a queue" not in str(explained(steered, nic).advice)
+
+
+RFS = {"rps-sock-flow-entries": "32768", "rps-flow-cnt:1": "32768"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "by"),
+    [
+        ({}, "RSS"),
+        ({"filters": (rule(9, Match.of(key(7)), 1),)}, "filter 9"),
+        (
+            {"settings": {"rps-sock-flow-entries": "32768", "rps-flow-cnt:1": "32768"}},
+            "RFS on queue 1",
+        ),
+    ],
+)
+def test_what_delivers_a_flow_that_needs_nothing(changes: dict[str, Any], by: str) -> None:
+    answer = explain_unsteered(found(7), replace(lab(), **changes), topology(), 1)
+    verdict = f"Delivered by {by} on CPU 1, where its thread runs: nothing to do."
+    assert (answer.verdict, answer.advice) == (verdict, None)

@@ -116,7 +116,8 @@ def explain_unsteered(
     remarks: Sequence[str] = (),
 ) -> Explanation:
     """A flow that has a socket here and no entry; the rest as for the others."""
-    chain = [socket_link(found), "It has no entry in the Flow-to-Core table.", *remarks]
+    left = "." if left_by is None else f": policy {left_by} says leave."
+    chain = [socket_link(found), f"It has no entry in the Flow-to-Core table{left}", *remarks]
     if nic is None:
         return Explanation((*chain, seen_link(found, topology)), f"{found.nic} is gone.", None)
     held = catching_filter(nic.filters, found.key)
