@@ -192,7 +192,7 @@ def flow_table(rows: Iterable[Row]) -> Grid:
                 size(row["bytes"]),
                 span(row["age_s"]),
                 row["nic"],
-                row["policy"],
+                row["policy"] or None,
                 row["habit"],
                 row["home"],
                 row["why"],
