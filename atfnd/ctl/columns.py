@@ -50,8 +50,8 @@ ORDERS = {
         last=("OWNER",),
     ),
     "nics": Order(
-        ("NETNS", "SLOTS", "MOST", "CONFLICTS", "PROBED", "CLASS", "NODE", "RING", "FOREIGN",
-         "OURS", "DROPS", "DRIVER", "FILTERS", "UP", "QUEUES"),
+        ("NETNS", "SLOTS", "MOST", "HASH", "CONFLICTS", "PROBED", "CLASS", "NODE", "RING",
+         "FOREIGN", "OURS", "DROPS", "DRIVER", "FILTERS", "UP", "QUEUES"),
         ("WHY",),
     ),
     "filters": Order(("HITS", "OURS"), ("MATCH",)),

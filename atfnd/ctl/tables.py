@@ -242,7 +242,8 @@ _FILTER_COUNTS = "filters", "filters_ours", "filters_foreign", "filter_slots"
 def nic_table(rows: Iterable[Row]) -> Grid:
     columns = (
         "NIC", "STATE", "UP", "DRIVER", "CLASS", "PROBED", ">NODE", ">QUEUES", ">MOST", ">FILTERS",
-        ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "NETNS", "METHOD", "WHY",
+        ">OURS", ">FOREIGN", ">SLOTS", ">RING", ">DROPS", ">CONFLICTS", "HASH", "NETNS", "METHOD",
+        "WHY",
     )  # fmt: skip
     return _table(
         "nics",
@@ -261,6 +262,7 @@ def nic_table(rows: Iterable[Row]) -> Grid:
                 *(row[name] for name in _FILTER_COUNTS),
                 *(row[name] for name in ("ring_size", "ring_drops")),
                 len(row["conflicts"]),
+                _hash(row["rss"]),
                 row["netns"],
                 METHODS.get(row["method"], row["method"]),
                 row["method_why"] or row["caps"]["why"],
@@ -268,6 +270,14 @@ def nic_table(rows: Iterable[Row]) -> Grid:
             for row in rows
         ),
     )
+
+
+def _hash(rss: Row | None) -> str | None:
+    """Of its RSS; `atfnctl doctor` says why it is not known."""
+    known = [] if rss is None else [each["known"] for each in rss["hashes"]]
+    if not known:
+        return None
+    return "known" if all(known) else "in part" if any(known) else "unknown"
 
 
 def filter_table(rows: Iterable[Row]) -> Grid:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from atfnd.daemon.session import Sessions
 from atfnd.engine.engine import Engine
 from atfnd.model import Protocol, Queue, SocketFound, SocketUse, Thread
+from atfnd.model.rss_hash import predicted
 from atfnd.observe import Observer
 from atfnd.observe.nics.watch import nic_of
 from atfnd.observe.processes.threads import last_run, sees_every_thread
@@ -52,7 +53,7 @@ class FoundSockets:
             used_by = None if use.tid is None else threads[use.tid]
             queue = queues.get(use.napi_id)
             if use.napi_id is None:  # this observer sees no queue: where RSS should deliver it
-                queue = watch.predicted(use.key) if use.key.remote_port else None
+                queue = predicted(self._sessions[watch.facts.name].view, use.key)
             yield _found(use, watch.facts.name, queue, used_by, read_ns)
 
     def _forget(self) -> None:

@@ -37,6 +37,7 @@ from atfnd.engine.filters.listeners import ServedPort
 from atfnd.engine.handshake.connects import unanswered
 from atfnd.engine.handshake.handshake import keeps_order_from_birth, ordered
 from atfnd.model import Born, Connecting, FlowKey, Listening, ThreadReads
+from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.nics.watch import NicWatch, nic_of
 from atfnd.observe.sockets.handshakes import Births
@@ -203,9 +204,9 @@ class BirthReader:
             rule = ordered(self._matching.connecting(event, name, now_ns))
             if rule is None or watch.tunnel_of(event.key) is not None:
                 continue
-            queue = watch.predicted(event.key)
+            queue = rss_index(self._sessions[name].view, event.key)
             cpusets = cpusets_of(event.thread, rule, self._in_force.policy)
-            offers.append(Offer(name, rule, queue.index if queue else None, cpusets))
+            offers.append(Offer(name, rule, queue, cpusets))
         return offers
 
     def _rules(self, asked: Mapping[str, Iterable[ServedPort]]) -> Mapping[str, PortRules]:

@@ -27,6 +27,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.watch import NicWatch, nic_of
@@ -213,13 +214,14 @@ class Recorder:
     def _socket(self, use: SocketUse) -> Socket:
         watch = nic_of(use, [session.watch for session in self._sessions.values()])
         name = None if watch is None else watch.facts.name
-        rss = None if watch is None else _rss_queue(watch, use.key)
+        rss = None if name is None else self._rss_queue(name, use.key)
         return Socket(use.cookie, use.key, use.napi_id, name, rss)
 
     def _heard(self, event: Born, received_by: ReceivedBy) -> RecordedBirth:
         if not isinstance(event, Connecting | Listening):
             return RecordedBirth(event)
-        nics = {watch.facts.name: _rss_queue(watch, event.key) for watch in received_by(event)}
+        names = [watch.facts.name for watch in received_by(event)]
+        nics = {name: self._rss_queue(name, event.key) for name in names}
         return RecordedBirth(event, nics, self._process(event.thread))
 
     def _process(self, thread: Thread | None) -> Process:
@@ -232,7 +234,11 @@ class Recorder:
             netns, born_ns = watch.nic.netns, event.born_ns
             listened = self._ports.serves(netns, event.key, now_ns, born_ns)
             event = event._replace(direction=Direction.ACCEPTED if listened else None)
-        return RecordedSocket(at_ns, watch.facts.name, event, _rss_queue(watch, event.key), process)
+        rss = self._rss_queue(watch.facts.name, event.key)
+        return RecordedSocket(at_ns, watch.facts.name, event, rss, process)
+
+    def _rss_queue(self, nic: str, key: FlowKey) -> int | None:
+        return rss_index(self._sessions[nic].view, key)
 
     def _stands(self) -> object:
         """What makes a NIC a different one. Not the CPUs of its queues: we move those ourselves."""
@@ -246,11 +252,6 @@ def _stands(session: NicSession) -> object:
 
 def _napi_ids(uses: Sequence[SocketUse]) -> dict[tuple[int, FlowKey], int | None]:
     return {(use.cookie, use.key): use.napi_id for use in uses}
-
-
-def _rss_queue(watch: NicWatch, key: FlowKey) -> int | None:
-    rss = watch.predicted(key) if key.remote_port else None
-    return None if rss is None else rss.index
 
 
 def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:

@@ -55,6 +55,7 @@ from atfnd.model import (
     Status,
     Topology,
 )
+from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
 from atfnd.serve.notify import Notify
@@ -291,8 +292,7 @@ class Reporter:
 
     def rss_queue(self, nic: str, key: FlowKey) -> int | None:
         """Where RSS alone would deliver a flow."""
-        queue = self._sessions[nic].watch.predicted(key)
-        return queue.index if queue else None
+        return rss_index(self._sessions[nic].view, key)
 
 
 class _Joined(Sequence[Flow | None]):

@@ -28,6 +28,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.turns import Turns, decision_every_ns
 from atfnd.model import Filter, FlowKey, SocketGone, SocketSeen, SocketUse, ThreadReads
+from atfnd.model.rss_hash import predicted
 from atfnd.observe import Observation, Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.watch import nic_of
@@ -123,11 +124,12 @@ class SocketReader:
         self._recorder.seen(watch, event, now_ns)
         if self._recorder.asked() and self._is_only_recorded(event):
             return
-        rss = None  # where an observer that sees no queue may expect it
-        if event.napi_id is None and event.key.remote_port:
-            rss = watch.predicted(event.key)
         name = watch.facts.name
-        rule = self._matching.seen(event, self._sessions[name].view, now_ns)
+        view = self._sessions[name].view
+        rss = None  # where an observer that sees no queue may expect it
+        if event.napi_id is None:
+            rss = predicted(view, event.key)
+        rule = self._matching.seen(event, view, now_ns)
         if groups := self._matching.groups(event.thread, now_ns):
             self._observer.learn(*groups)
         cpusets = cpusets_of(event.thread, rule, self._in_force.policy)

@@ -11,6 +11,7 @@ from shlex import quote
 from atfnd.model import Finding, Level, NicView, Queue, SteeringMethod, Topology, cpu_list
 from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import DEFER, TIMEOUT
+from atfnd.model.rss_hash import flow_type_words, hashes_known
 
 __all__ = ["queues_of"]
 
@@ -25,6 +26,7 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
         written = "can" if nic.caps.rss_table else "cannot"
         what = f"RSS spreads over {spread} queues; its table of {entries} {written} be written"
         yield Finding(nic.name, Level.OK, what)
+        yield from _rss_hash(nic)
     if nic.queues:  # the NIC itself reports a single queue as a conflict
         yield from _cpus(nic, topology)
         yield from _threads(nic)
@@ -34,6 +36,21 @@ def queues_of(nic: NicView, topology: Topology) -> Iterator[Finding]:
     else:
         what = "it names no receive queue: it is not known where its packets arrive"
         yield Finding(nic.name, Level.WARNING, what)
+
+
+def _rss_hash(nic: NicView) -> Iterator[Finding]:
+    """Of which flows the hash is known, and why not of the others."""
+    found = hashes_known(nic)
+    for known, why in dict.fromkeys((each.known, each.why) for each in found):
+        flows = ", ".join(flow_type_words(each.flows) for each in found if each.why == why)
+        if known:
+            yield Finding(nic.name, Level.OK, f"RSS hash of {flows}: {why}")
+            continue
+        what = (
+            f"RSS hash of {flows}: not known, {why}. A move of such a flow waits until every queue "
+            "has drained, or is put off"
+        )
+        yield Finding(nic.name, Level.NOTE, what)
 
 
 def _cpus(nic: NicView, topology: Topology) -> Iterator[Finding]:

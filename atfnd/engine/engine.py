@@ -126,7 +126,7 @@ from atfnd.engine.forwarding import translated
 from atfnd.engine.forwarding.forwarding import Forwarding
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
-from atfnd.engine.indirection import entries
+from atfnd.engine.indirection import entries, evidence
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.engine.placement import queues, steer, unowned
@@ -168,6 +168,7 @@ from atfnd.model import (
     Plan,
     Queue,
     SocketGone,
+    SocketSeen,
     SocketUse,
     SteeringMethod,
     Thread,
@@ -175,7 +176,14 @@ from atfnd.model import (
     Topology,
     TranslatedFlow,
 )
-from atfnd.model.toeplitz import rss_entry, rss_index
+from atfnd.model.rss_hash import (
+    flow_type_words,
+    hash_known,
+    known_entry,
+    rss_index,
+    rss_rings,
+    type_of,
+)
 from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
@@ -251,6 +259,8 @@ class Engine:
         """A NIC may say only when it is armed how many filters it has room for."""
         if (known := self.memory.nics.get(event.facts.name)) is not None:
             before, known.view = known.view, known.view.read(event.facts)
+            if not evidence.same_hash(before, event.facts):
+                known.view = replace(known.view, hash_seen={})
             if known.view.caps.filter_slots != before.caps.filter_slots:
                 self._know_policy(known.view.name)
 
@@ -539,7 +549,7 @@ class Engine:
         entries.leave_alone(nic, self.memory, nic.method_why)
 
     def _entry_of(self, nic: NicView) -> entries.EntryOf:
-        return (lambda key: None) if nic.rss is None else partial(rss_entry, nic.rss)
+        return partial(known_entry, nic)
 
     # ---- sockets
 
@@ -548,6 +558,7 @@ class Engine:
         memory.cpusets.update(event.cpusets)
         self.exclusion.seen(seen.thread, event.rule, event.nic)
         follow.moved_with(seen, memory)
+        nic = self._hash_seen(seen, nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
         flow = memory.table.get(seen.key) if seen.pinned is False else None
         if flow is not None and nic.unowned_rfs and unowned.reported(nic, flow, memory, now_ns):
@@ -562,6 +573,25 @@ class Engine:
         if memory.in_force.elsewhere:
             cpu = belongs(seen, event.rule, memory)
             self._say(Expect(seen.cookie, cpu, seen.at_ns))
+
+    def _hash_seen(self, seen: SocketSeen, nic: NicView) -> NicView:
+        """Compare where a flow without a filter arrives with what its hash says."""
+        table, of = self.memory.table, type_of(seen.key)
+        if table.get(seen.key) is not None:
+            return nic
+        found = evidence.seen(seen, nic, bool(table.over(seen.key)))
+        if found is None:
+            return nic
+        before = hash_known(nic, of)
+        nic = replace(nic, hash_seen={**nic.hash_seen, of: found})
+        self.memory.nics[nic.name].view = nic
+        after = hash_known(nic, of)
+        if before is not None and after is not None and before.known != after.known:
+            entries.hash_anew(nic, self.memory)
+            word = "known" if after.known else "not known"
+            self._log("hash", f"the RSS hash of {flow_type_words(of)} is {word}", after.why,
+                      nic=nic.name)  # fmt: skip
+        return nic
 
     def _know_rfs(self, nic: NicView) -> None:
         if (queues := unowned.hands_on(nic, self.memory)) is not None:
@@ -1106,7 +1136,7 @@ class Engine:
         mode = self.memory.in_force.order(action.rule_name)
         if action.key is None:
             return Wanted(action, mode, origins(action, None, None))
-        rss = self._rss_queues(self.memory.nics[action.nic].view, action.key)
+        rss = rss_rings(self.memory.nics[action.nic].view, action.key)
         port, known = self.memory.table.covering(action.key), self.memory.nics[action.nic].listeners
         if port is not None and port.target_queue is not None:
             at, goes = frozenset({port.target_queue}), known is not None and port.key in known.asked
@@ -1116,18 +1146,6 @@ class Engine:
         cookie = None if flow is None else flow.cookie
         comes, onwards = origins(action, rss, seen), translated.onwards(flow, self.memory)
         return Wanted(action, mode, comes, rss, action.live, None, cookie, onwards)
-
-    def _rss_queues(self, nic: NicView, key: FlowKey) -> frozenset[int] | None:
-        """The queues that RSS gives a flow's packets to: the whole table, for a key that is open to
-        any remote. None: not known."""
-        if len(nic.queues) == 1:
-            return frozenset({nic.queues[0].index})
-        if nic.rss is None:
-            return None
-        if not key.remote_port:
-            return frozenset(nic.rss.table)
-        queue = rss_index(nic, key)
-        return None if queue is None else frozenset({queue})
 
 
 def _handler_of(kind: type) -> str:

@@ -24,19 +24,12 @@ __all__ = [
     "NicView",
     "SteeringMethod",
 ]
-__all__ += [
-    "LAB_LINK",
-    "Filter",
-    "Queue",
-    "QueueStats",
-    "Rss",
-    "Shape",
-    "thread_switch",
-    "thread_switches",
-]
+__all__ += ["LAB_LINK", "Filter", "FlowType", "HashSeen", "Queue", "QueueStats", "Rss", "Shape"]
+__all__ += ["Transform", "thread_switch", "thread_switches"]
 
 
 LAB_LINK = "r0"  # a lab NIC's interface, in its namespace
+FlowType = tuple[int, int]  # (family, protocol)
 
 
 class Shape(NamedTuple):
@@ -149,14 +142,35 @@ class Queue:
         return "not confined to one CPU" if known else "served by an interrupt that is not known"
 
 
+class Transform(Enum):
+    """What a NIC makes of addresses and ports before it hashes them; named as ethtool's
+    input_xfrm."""
+
+    NONE = "none"
+    XOR = "symmetric-xor"
+    OR_XOR = "symmetric-or-xor"
+
+
 @dataclass(frozen=True, slots=True)
 class Rss:
-    """Key and indirection table (queue numbers)."""
+    """Key and indirection table (queue numbers), and what the NIC says of its hash, a claim."""
 
     key: bytes  # empty: the NIC does not say
     table: tuple[int, ...]
-    toeplitz: bool = True  # the hash; with any other, nothing can be predicted
-    addresses_only: frozenset[tuple[int, int]] = frozenset()  # (family, protocol) without its ports
+    transforms: tuple[Transform, ...] = (Transform.NONE,)  # it may apply one of these
+    named: bool = True  # its driver is known to hash like this; else flows that are seen must agree
+    addresses_only: frozenset[FlowType] = frozenset()  # without ports
+    other_fields: frozenset[FlowType] = frozenset()  # by some that we do not compute
+    unsaid: frozenset[FlowType] = frozenset()  # which fields: taken for addresses and ports
+    another: str | None = None  # why its hash cannot be computed
+
+
+class HashSeen(NamedTuple):
+    """Where flows of one type arrive by RSS, compared with what is computed."""
+
+    fits: tuple[Transform, ...]  # no flow contradicts it; empty: the hash is not known
+    agree: frozenset[int] = frozenset()  # hashes of flows that do not
+    chance: float = 1.0  # that these agree with a wrong hash
 
 
 class Actuator(Enum):
@@ -307,6 +321,7 @@ class NicView(NicFacts):
     keeps_rfs: bool = False  # on such queues, RFS stays as it was found
     symmetric_hash: bool = False  # the policy asks for a hash that both directions of a flow share
     serve_on: ServeOn = ANY_CPU  # where its queues may be delivered
+    hash_seen: Mapping[FlowType, HashSeen] = field(default_factory=dict)
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
     reception: Reception = field(default_factory=Reception)  # the policy's, of its queues
     # By queue of a flow rule: what it asks for, and its name.

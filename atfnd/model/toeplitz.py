@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 
 from atfnd.model.flow import FlowKey
-from atfnd.model.nic import NicView, Rss
+from atfnd.model.nic import FlowType, Rss, Transform
 
 __all__ = [
     "INPUT_BYTES",
@@ -21,10 +21,11 @@ __all__ = [
     "is_symmetric",
     "rss_entry",
     "rss_hash",
-    "rss_index",
     "rss_queue",
+    "rss_value",
     "symmetric_key",
     "toeplitz",
+    "why_not_computed",
 ]
 
 KEY_BYTES = 40
@@ -61,6 +62,17 @@ def toeplitz(key: bytes, data: bytes) -> int:
     return result
 
 
+def why_not_computed(rss: Rss, of: FlowType) -> str | None:
+    """Why the hash of such flows cannot be computed. None: it can, where it is known."""
+    if rss.another is not None:
+        return rss.another
+    if not rss.key:
+        return "it does not say its key"
+    if of in rss.other_fields:
+        return "it hashes other fields than addresses, or addresses and both ports"
+    return None
+
+
 def rss_hash(key: bytes, src: bytes, dst: bytes, ports: tuple[int, int] | None = None) -> int:
     """Hash of packed addresses and, of a transport we know, (source, destination) ports."""
     data = src + dst
@@ -81,28 +93,44 @@ def hash_table(key: bytes) -> array[int]:
     return table
 
 
-def rss_entry(rss: Rss, key: FlowKey) -> int | None:
-    """The entry of the indirection table that a flow's packets select; None for the flow of an
-    unconnected socket, which has no single remote, and where the NIC uses another hash or does not
-    say its key."""
-    if not key.remote_port or not any(key.local):
-        return None
-    family = 4 if len(key.local) == 4 else 6
-    by_addresses = (family, key.protocol) in rss.addresses_only
-    hashed_bytes = 2 * len(key.local) + (0 if by_addresses else 4)
-    if not rss.toeplitz or not rss.table or len(rss.key) < hashed_bytes + 4:
-        return None
-    ports = None if by_addresses else (key.remote_port, key.local_port)
-    return rss_hash(rss.key, key.remote, key.local, ports) % len(rss.table)
+def _hashed(rss: Rss, key: FlowKey, transform: Transform) -> bytes:
+    """What a NIC hashes of a flow's packets (include/uapi/linux/ethtool.h, RXH_XFRM_*)."""
+    ports = key.remote_port.to_bytes(2, "big"), key.local_port.to_bytes(2, "big")
+    pairs = [(key.remote, key.local)]
+    if _type_of(key) not in rss.addresses_only:
+        pairs.append(ports)
+    both = bytearray()
+    for one, two in pairs:
+        if transform is Transform.NONE:
+            both += one + two
+            continue
+        differs = bytes(a ^ b for a, b in zip(one, two, strict=True))
+        either = bytes(a | b for a, b in zip(one, two, strict=True))
+        both += (differs if transform is Transform.XOR else either) + differs
+    return bytes(both)
 
 
-def rss_queue(rss: Rss, key: FlowKey) -> int | None:
-    """The queue that RSS gives a flow's packets; None where `rss_entry` is None."""
-    entry = rss_entry(rss, key)
+def _type_of(key: FlowKey) -> FlowType:
+    return key.family, key.protocol
+
+
+def rss_entry(rss: Rss, key: FlowKey, transform: Transform = Transform.NONE) -> int | None:
+    """The entry of the indirection table that a flow's packets select, if this is how the NIC
+    hashes. None where `rss_value` is None."""
+    value = rss_value(rss, key, transform)
+    return None if value is None or not rss.table else value % len(rss.table)
+
+
+def rss_value(rss: Rss, key: FlowKey, transform: Transform = Transform.NONE) -> int | None:
+    """The hash of a flow. None for that of an unconnected socket, which has no single remote, and
+    where it cannot be computed."""
+    if not key.remote_port or not any(key.local) or why_not_computed(rss, _type_of(key)):
+        return None
+    data = _hashed(rss, key, transform)
+    return None if len(rss.key) < len(data) + 4 else toeplitz(rss.key, data)
+
+
+def rss_queue(rss: Rss, key: FlowKey, transform: Transform = Transform.NONE) -> int | None:
+    """The queue of that entry; None where `rss_entry` is None."""
+    entry = rss_entry(rss, key, transform)
     return None if entry is None else rss.table[entry]
-
-
-def rss_index(view: NicView, key: FlowKey) -> int | None:
-    """As `rss_queue`, of a NIC as last read; None, too, if it has no such queue."""
-    index = rss_queue(view.rss, key) if view.rss else None
-    return index if any(queue.index == index for queue in view.queues) else None

@@ -193,20 +193,29 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
     if why := _why_not_inline(port):
         return why
     if len(wanted.targets) > 1:
-        return "it would go to more than one queue"
+        return f"{_unsure(wanted)}it would go to more than one queue"
     if through and wanted.targets & wanted.origins:
         return "it would leave its queue and come back to it"
     held = through | wanted.targets
     if len(held) > port.holds_max:
         names = ", ".join(str(queue) for queue in sorted(held))
-        return f"queues {names} would have to be quiesced at once, and {port.holds_max} can be"
+        what = f"queues {names} would have to be quiesced at once, and {port.holds_max} can be"
+        return f"{_unsure(wanted)}{what}"
     for queue in sorted(held):
         if why := port.rings[queue].no_hold:
             return f"queue {queue} cannot be quiesced: {why}"
     if why := _why_no_cpu(wanted.origins - wanted.targets, through, wanted.targets, port):
-        return why
+        return f"{_unsure(wanted)}{why}"
     drains = (wanted.origins - wanted.targets) | through
     return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
+
+
+def _unsure(wanted: Wanted) -> str:
+    """RSS may deliver one flow by several queues, because the NIC's hash is not known."""
+    key, rss = wanted.action.key, wanted.rss or frozenset()
+    if key is None or key.wide or not key.remote_port or len(rss) < 2:
+        return ""
+    return f"by which of {len(rss)} queues RSS delivers it is not known, and "
 
 
 def _loan(wanted: Wanted, port: Port, times: Times) -> FrozenMap[str, str]:

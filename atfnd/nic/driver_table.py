@@ -10,7 +10,17 @@ from __future__ import annotations
 import errno
 
 from atfnd.model import Actuator
-from atfnd.nic.drivers import ALL, Capacity, Driver, Loses, Masks, Overwrite, Placing, flow_types
+from atfnd.nic.drivers import (
+    ALL,
+    Capacity,
+    Driver,
+    Hashing,
+    Loses,
+    Masks,
+    Overwrite,
+    Placing,
+    flow_types,
+)
 
 __all__ = ["DRIVERS", "driver_of"]
 
@@ -23,8 +33,8 @@ _IFDOWN, _CHANNELS, _RESET, _NTUPLE_OFF = (
 )
 
 
-def _no_filters(name: str, nics: str, *quirks: str) -> Driver:
-    return Driver(name, nics, actuator=Actuator.NONE, quirks=quirks)
+def _no_filters(name: str, nics: str, *quirks: str, hashing: Hashing = Hashing.SEEN) -> Driver:
+    return Driver(name, nics, actuator=Actuator.NONE, hashing=hashing, quirks=quirks)
 
 
 DRIVERS = (
@@ -40,6 +50,7 @@ DRIVERS = (
         needs_ntuple=True,
         loses=_IFDOWN | _CHANNELS,
         arfs=False,
+        hashing=Hashing.AS_SAID,
         quirks=(
             "switching ntuple on resets the NIC and ends ATR, its automatic steering",
             "every refusal is EINVAL, except EOPNOTSUPP for ntuple off",
@@ -58,6 +69,7 @@ DRIVERS = (
         loses=_NTUPLE_OFF,
         atr_flag="flow-director-atr",
         arfs=False,
+        hashing=Hashing.AS_SAID,
         quirks=(
             "a full table is found later: the filter is accepted, then dropped",
             "a TCP filter ends ATR; when the last one goes, ATR comes back",
@@ -74,6 +86,7 @@ DRIVERS = (
         overwrite=Overwrite.GAP,
         asynchronous=True,
         loses=_NTUPLE_OFF,
+        hashing=Hashing.AS_SAID,
         quirks=(
             "ethtool -L is refused (EOPNOTSUPP) while any filter exists: atfnctl pause first",
             "aRFS is armed as soon as rps_sock_flow_entries is set",
@@ -90,6 +103,7 @@ DRIVERS = (
         asynchronous=True,
         gates=("the physical function must offer Flow Director",),
         arfs=False,
+        hashing=Hashing.AS_SAID,
         quirks=("a filter is accepted at once and added milliseconds later, or it vanishes",),
     ),
     _no_filters("igb", "Intel 82576, I210, I350", "MAC and VLAN filters only (16)"),
@@ -113,6 +127,7 @@ DRIVERS = (
         overwrite=Overwrite.GAP,
         loses=_IFDOWN | _CHANNELS | _RESET,
         gates=("device-managed steering must be on: options mlx4_core log_num_mgm_entry_size=-1",),
+        hashing=Hashing.AS_SAID,
         quirks=("a refused change of a filter leaves none",),
     ),
     Driver(
@@ -123,6 +138,7 @@ DRIVERS = (
         placing=Placing.EXPLICIT,
         slots=1024,
         overwrite=Overwrite.GAP,
+        hashing=Hashing.TRANSFORM_AS_SAID,
         quirks=(
             "ntuple on is not needed: there it enables aRFS only",
             "a refused change of a filter leaves none",
@@ -143,7 +159,9 @@ DRIVERS = (
             "a change of the MAC address clears every filter",
         ),
     ),
-    _no_filters("ena", "Amazon EC2", "the in-tree driver has RSS table and key only"),
+    _no_filters(
+        "ena", "Amazon EC2", "the in-tree driver has RSS table and key only", hashing=Hashing.OWN
+    ),  # it starts with ones, over a key in reverse
     Driver(
         "sfc",
         "AMD Solarflare SFN7000, SFN8000, X2",
@@ -154,6 +172,7 @@ DRIVERS = (
         Capacity.UNSAID,
         full_errno=errno.EBUSY,
         overwrite=Overwrite.BY_MATCH,
+        hashing=Hashing.AS_SAID,
         quirks=("filters outrank aRFS",),
     ),
     Driver(
@@ -196,9 +215,15 @@ DRIVERS = (
         placing=Placing.EXPLICIT,
         needs_ntuple=True,
         loses=_IFDOWN | _RESET,
+        hashing=Hashing.OWN,
         quirks=("what an insert at a used location does is the device's choice",),
     ),
-    _no_filters("virtio_net", "KVM and cloud guests", "RSS table through the control queue"),
+    _no_filters(
+        "virtio_net",
+        "KVM and cloud guests",
+        "RSS table through the control queue",
+        hashing=Hashing.AS_SAID,
+    ),
     _no_filters("vmxnet3", "VMware guests", "RSS table only"),
     Driver(
         "hns3",

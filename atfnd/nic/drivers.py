@@ -13,7 +13,17 @@ from enum import Enum
 
 from atfnd.model import Actuator, Protocol
 
-__all__ = ["ALL", "Capacity", "Driver", "FlowTypes", "Loses", "Masks", "Overwrite", "Placing"]
+__all__ = [
+    "ALL",
+    "Capacity",
+    "Driver",
+    "FlowTypes",
+    "Hashing",
+    "Loses",
+    "Masks",
+    "Overwrite",
+    "Placing",
+]
 __all__ += ["flow_types"]
 
 FlowTypes = frozenset[tuple[int, int]]  # (family, protocol), as in Caps
@@ -78,6 +88,15 @@ class Loses(Enum):
     NTUPLE_OFF = "ntuple off"
 
 
+class Hashing(Enum):
+    """Is its RSS hash the one that ethtool says: Toeplitz, by this key, over these fields?"""
+
+    AS_SAID = "as it says"
+    TRANSFORM_AS_SAID = "as it says, if it names a transform of the input"
+    SEEN = "as flows show that are seen"
+    OWN = "not known: a hash of its own"
+
+
 @dataclass(frozen=True, slots=True)
 class Driver:
     """One driver's filters. The default is the safe one, for an unknown driver."""
@@ -98,6 +117,7 @@ class Driver:
     gates: tuple[str, ...] = ()  # other requirements, with the command if there is one; `{nic}`
     arfs: bool = True  # it may write filters for RFS (ndo_rx_flow_steer), while ntuple is on
     atr_flag: str | None = None  # private flag of steering that outranks or fights filters
+    hashing: Hashing = Hashing.SEEN
     quirks: tuple[str, ...] = ()
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import FlowKey, NicView, SteeringMethod
-from atfnd.model.toeplitz import rss_entry
+from atfnd.model.rss_hash import known_entry
 
 __all__ = ["as_moved", "by_rss", "cpu_of", "delivered", "napi_id_of"]
 
@@ -38,7 +38,7 @@ def delivered(key: FlowKey, nic: NicView, rss_queue: int | None, table: FlowTabl
 def by_rss(key: FlowKey, nic: NicView, rss_queue: int | None) -> int | None:
     """The queue without any rule: `rss_queue`, as recorded, unless the table is replayed."""
     if nic.method is SteeringMethod.RSS and nic.rss is not None:
-        entry = rss_entry(nic.rss, key)
+        entry = known_entry(nic, key)
         return rss_queue if entry is None else nic.rss.table[entry]
     return rss_queue
 

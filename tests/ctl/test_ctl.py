@@ -33,8 +33,8 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
          "BY-RSS RECEPTION HELD-BY",
          "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0 - its NAPI thread"),
         ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST FILTERS OURS FOREIGN SLOTS "
-         "RING DROPS CONFLICTS NETNS METHOD WHY",
-         "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 /run/netns/lab-host filters"),
+         "RING DROPS CONFLICTS HASH NETNS METHOD WHY",
+         "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 known /run/netns/lab-host filters"),
         ("filters", "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
         ("topology", "CPU ONLINE ISOLATED NODE PACKAGE CORE SMT LLC QUEUES",
          "0 yes no 0 0 0 0,1 0,1,2,3 lab:lab/0,eth1/0"),

@@ -31,6 +31,7 @@ from atfnd.model import (
     NicView,
     SocketUse,
 )
+from atfnd.model.rss_hash import rss_index
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Established, Event, TimerDue, Wanted
@@ -136,10 +137,10 @@ class Nursery:
 
     def connecting(self, event: Connecting, target: int) -> Wanted:
         self.memory.nics[self.nic.nic.name].owned = owning({target: event.thread})
-        rss = self.nic.predicted(event.key)
+        rss = rss_index(self.view, event.key)
         assert rss is not None
         born = birth.connecting(
-            event, self.view, STRICT, rss.index, self.connects.distances, self.memory,
+            event, self.view, STRICT, rss, self.connects.distances, self.memory,
             self.actuator.now_ns(),
         )  # fmt: skip
         assert born is not None
@@ -252,9 +253,9 @@ def test_a_connect_far_away_is_proven(lab: Lab, nursery: Nursery) -> None:
     nursery.connects.heard(nursery.reported(Connected), nursery.memory)
     second = begin_to_connect(lab)
     [event] = nursery.connects.heard(nursery.reported(Connecting), nursery.memory)
-    rss = nursery.nic.predicted(event.key)
+    rss = rss_index(nursery.view, event.key)
     assert rss is not None
-    target = (rss.index + 1) % 4
+    target = (rss + 1) % 4
     nursery.want(nursery.connecting(event, target))
     assert not nursery.ended
     listener.accept()[0].close()
@@ -278,10 +279,10 @@ def test_a_peer_that_is_nearer_than_it_was_is_unproven(lab: Lab, nursery: Nurser
     events = nursery.reported(Connecting, Connected)
     [event] = [each for each in events if isinstance(each, Connecting)]
     nursery.connects.distances.learn(event.key.remote, 10**9)
-    rss = nursery.nic.predicted(event.key)
+    rss = rss_index(nursery.view, event.key)
     assert rss is not None
     late = event._replace(at_ns=nursery.actuator.now_ns())
-    nursery.want(nursery.connecting(late, (rss.index + 1) % 4))
+    nursery.want(nursery.connecting(late, (rss + 1) % 4))
     for each in events:
         if isinstance(each, Connected):
             nursery.tell(Established(each.key, each.at_ns))

@@ -27,6 +27,7 @@ from atfnd.engine.event import (
     PrefixesLooked,
 )
 from atfnd.model import Born, Connecting, FlowKey, Listening, Mode, SocketUse, ThreadReads
+from atfnd.model.rss_hash import rss_index
 from atfnd.policy.match.matching import Sources
 from tests.parts import POLICY, Parts, parts_of
 from tests.values import RULE, THREAD, key
@@ -222,9 +223,9 @@ class TestWhatIsHeard:
         [heard] = self.heard(connecting(1))
         [birth] = heard.events
         [offer] = birth.offers
-        predicted = self.parts.sessions["nic"].watch.predicted(key(1))
+        predicted = rss_index(self.parts.sessions["nic"].view, key(1))
         assert predicted is not None
-        assert (offer.nic, offer.rule.name, offer.rss_queue) == ("nic", "rest", predicted.index)
+        assert (offer.nic, offer.rule.name, offer.rss_queue) == ("nic", "rest", predicted)
 
     @pytest.mark.parametrize("why", ["of another namespace", "of another address", "by a tunnel"])
     def test_a_connect_that_does_not_come_in_here_is_offered_to_none(self, why: str) -> None:

@@ -37,7 +37,7 @@ class Parts:
         self.engine = Engine(Memory.of(POLICY))
         self.engine.handle(NicAttached(NIC, armed=True), 0)
         self.refusal = 0
-        watch = part(reads=lambda: None, predicted=NIC_QUEUE.get)
+        watch = part(reads=lambda: None)
         session = part(view=NIC, shown=self._shown, watch=watch)
         self.sessions: Sessions = {NIC.name: session}
         self.in_force, self.said = InForce(POLICY), list[str]()
@@ -55,9 +55,6 @@ class Parts:
         if self.refusal:
             raise OSError(self.refusal, os.strerror(self.refusal))
         return replace(NIC, owned=owned())
-
-
-NIC_QUEUE = {key(1): NIC.queues[3]}
 
 
 @pytest.fixture
@@ -89,8 +86,6 @@ def test_a_nic_is_shown_with_the_locations_of_our_filters(parts: Parts) -> None:
     parts.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=9, target_queue=2))
     [nic] = parts.reporter.nics()
     assert (nic.name, nic.owned) == ("nic", frozenset({9}))
-    assert parts.reporter.rss_queue("nic", key(1)) == 3
-    assert parts.reporter.rss_queue("nic", key(2)) is None
 
 
 @pytest.mark.parametrize("code", [errno.ENODEV, errno.EIO])

@@ -36,6 +36,7 @@ from atfnd.model import (
     ThreadReads,
     TranslatedFlow,
 )
+from atfnd.model.rss_hash import rss_index
 from atfnd.policy.match.matching import Sources
 from tests.parts import POLICY, Parts, parts_of
 from tests.values import RULE, THREAD, flow, key, seen
@@ -120,11 +121,11 @@ class TestWhatIsReported:
     ) -> None:
         watch = parts.sessions["nic"].watch
         watch.owns = lambda local: True  # type: ignore[method-assign]
-        predicted = watch.predicted(key(1))
+        predicted = rss_index(parts.sessions["nic"].view, key(1))
         assert predicted is not None
         read(parts, seen(1, 2, napi_id=None))
         read(parts, seen(1, 2, napi_id=101))
-        assert [each.rss_cpu for each in parts.of(SocketReported)] == [predicted.cpu, None]
+        assert [each.rss_cpu for each in parts.of(SocketReported)] == [predicted, None]
 
     def test_the_first_reader_of_a_connection_is_a_birth(self, parts: Parts) -> None:
         event = ThreadReads(1, key(1), 101, THREAD)

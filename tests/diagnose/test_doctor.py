@@ -24,6 +24,7 @@ from atfnd.model import (
     NicView,
     Queue,
     Rival,
+    Rss,
     ServeOn,
     SteeringMethod,
 )
@@ -65,8 +66,13 @@ def test_a_nic_in_good_health() -> None:
         "moving a flow is one write (K1)",
         "0 of 4096 filter slots used, 0 by us, 4096 free",
         "RSS spreads over 4 queues; its table of 128 can be written",
+        "RSS hash of IPv4 TCP, IPv6 TCP, IPv4 UDP, IPv6 UDP: Toeplitz (known of ixgbe)",
         "8 queues are delivered on CPUs 0-7",
     ]
+    own = replace(HARDWARE, rss=Rss(bytes(40), (0, 1), another="gve has a hash of its own"))
+    [unknown] = [each for each in found(own) if "RSS hash" in each.what]
+    assert unknown.level is Level.NOTE
+    assert "not known, gve has a hash of its own. A move of such a flow waits" in unknown.what
 
 
 def test_a_queue_without_a_thread_moves_no_established_flow() -> None:

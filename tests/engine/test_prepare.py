@@ -129,7 +129,11 @@ CHOICES = {
     ),
     "no table": (NO_RSS, SteeringMethod.RFS, "key is not known"),
     "not toeplitz": (
-        replace(NO_FILTERS, rss=Rss(bytes(40), (0, 1), toeplitz=False), settings=RFS_SETTINGS),
+        replace(
+            NO_FILTERS,
+            rss=Rss(bytes(40), (0, 1), another="its RSS hash is not Toeplitz"),
+            settings=RFS_SETTINGS,
+        ),
         SteeringMethod.RFS,
         "not Toeplitz",
     ),

@@ -43,7 +43,8 @@ from atfnd.model import (
     TranslatedFlow,
     Translation,
 )
-from atfnd.model.toeplitz import MICROSOFT_KEY, rss_index
+from atfnd.model.rss_hash import rss_index
+from atfnd.model.toeplitz import MICROSOFT_KEY
 from tests.values import NIC, RULE, flow
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from atfnd.model import Actuator, Protocol
 from atfnd.nic.driver_table import DRIVERS, driver_of
-from atfnd.nic.drivers import Capacity, Driver, FlowTypes, Loses, Masks, Overwrite, Placing
+from atfnd.nic.drivers import Capacity, Driver, FlowTypes, Hashing, Loses, Masks, Overwrite, Placing
 
 PAGE = Path(__file__).parents[2] / "docs/hardware.md"
 BEGIN, END = "<!-- from atfnd/nic/driver_table.py -->\n", "<!-- end -->\n"
@@ -27,6 +27,17 @@ MOVE = {
     Overwrite.ADDED: "added beside, old one deleted",
     Overwrite.REFUSED: "deleted and inserted by atfnd",
     Overwrite.TRY: "tried; else deleted and inserted by atfnd",
+}
+
+
+HASHES = {
+    Hashing.AS_SAID: ["its RSS hash is the one that it says"],
+    Hashing.TRANSFORM_AS_SAID: [
+        "its RSS hash transforms its input by default, and Linux says so from 6.15 on; before, "
+        "flows have to show it"
+    ],
+    Hashing.SEEN: [],
+    Hashing.OWN: ["its RSS hash is its own, and is not computed"],
 }
 
 
@@ -68,7 +79,7 @@ def remarks(driver: Driver) -> list[str]:
         said.append("a filter may be dropped after it was accepted")
     if driver.atr_flag:
         said.append(f"ATR is its private flag `{driver.atr_flag}`")
-    return [*said, *driver.quirks]
+    return [*said, *HASHES[driver.hashing], *driver.quirks]
 
 
 def page() -> str:

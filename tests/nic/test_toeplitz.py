@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.model import FlowKey, Rss
+from atfnd.model import FlowKey, Rss, Transform
 from atfnd.model.toeplitz import (
     INPUT_BYTES,
     KEY_BYTES,
@@ -16,6 +16,7 @@ from atfnd.model.toeplitz import (
     is_symmetric,
     rss_hash,
     rss_queue,
+    rss_value,
     symmetric_key,
     toeplitz,
 )
@@ -122,10 +123,11 @@ def test_what_is_hashed_by_addresses_only() -> None:
     [
         Rss(b"", TABLE),
         Rss(MICROSOFT_KEY, ()),
-        Rss(MICROSOFT_KEY, TABLE, toeplitz=False),
+        Rss(MICROSOFT_KEY, TABLE, another="gve has a hash of its own"),
+        Rss(MICROSOFT_KEY, TABLE, other_fields=frozenset({(6, 17)})),
         Rss(MICROSOFT_KEY[:39], TABLE),
     ],
-    ids=["no key", "no table", "another hash", "short key"],
+    ids=["no key", "no table", "another hash", "other fields", "short key"],
 )
 def test_nothing_is_predicted(rss: Rss) -> None:
     assert rss_queue(rss, FLOW6) is None
@@ -133,3 +135,23 @@ def test_nothing_is_predicted(rss: Rss) -> None:
 
 def test_a_key_long_enough_for_the_flow() -> None:
     assert rss_queue(Rss(MICROSOFT_KEY[:16], TABLE), FLOW) == 0x51CCC178 % 128
+
+
+@given(addresses, ports, ports, st.sampled_from([Transform.XOR, Transform.OR_XOR]))
+def test_by_a_symmetric_transform_both_directions_have_one_hash(
+    pair: tuple[bytes, bytes], one: int, two: int, transform: Transform
+) -> None:
+    there, back = FlowKey(6, pair[0], one, pair[1], two), FlowKey(6, pair[1], two, pair[0], one)
+    rss = Rss(MICROSOFT_KEY, TABLE)
+    assert rss_value(rss, there, transform) == rss_value(rss, back, transform)
+
+
+def test_what_a_transform_hashes() -> None:
+    """include/uapi/linux/ethtool.h: of each pair of fields both copies are the exclusive or; or one
+    is, and the other the or."""
+    rss, key = Rss(MICROSOFT_KEY, TABLE), FlowKey(6, b"\x0a\0\0\1", 0x0F0F, b"\x0a\0\0\6", 0x00FF)
+    xor, either = b"\0\0\0\7", b"\x0a\0\0\7"
+    by_xor = toeplitz(MICROSOFT_KEY, xor + xor + b"\x0f\xf0\x0f\xf0")
+    by_or = toeplitz(MICROSOFT_KEY, either + xor + b"\x0f\xff\x0f\xf0")
+    assert rss_value(rss, key, Transform.XOR) == by_xor
+    assert rss_value(rss, key, Transform.OR_XOR) == by_or

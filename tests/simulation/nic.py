@@ -14,7 +14,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
+from zlib import crc32
 
+from atfnd.kernel.ethtool import rxfh
 from atfnd.kernel.ethtool.rxnfc import Rxnfc
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, parse_cpulist
@@ -29,21 +31,23 @@ from atfnd.model import (
     Queue,
     QueueStats,
     Rss,
+    Transform,
 )
 from atfnd.model.reception import DEFER, OF_NAPI, SOFTIRQ, THREAD, TIMEOUT
-from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry
+from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry, toeplitz
 from atfnd.move.port import NO_THREAD, Port, Stage
 from atfnd.move.port import Ring as RingFacts
 from atfnd.nic import Claims
 from atfnd.nic.driver_table import driver_of
-from atfnd.nic.drivers import Loses, Placing
+from atfnd.nic.drivers import Driver, Hashing, Loses, Placing
 from atfnd.nic.ethtool.filters import EthtoolNtuple
 from atfnd.nic.ethtool.probe import expected, probed
+from atfnd.nic.ethtool.rss import claimed
 from tests.simulation.driver import FOREIGN, OURS, Door, Entry, Table, refused
 from tests.simulation.wire import Flow, Ring
 from tests.simulation.world import World
 
-__all__ = ["WorldInterface", "WorldNic"]
+__all__ = ["HASHES", "WorldInterface", "WorldNic"]
 
 DEFAULT = "default"
 ENTRIES = 32  # of the indirection table
@@ -62,6 +66,38 @@ def _of_a_link(name: str) -> bool:
 def _switches(ring: Ring) -> tuple[str, str]:
     """The two names of the switch of its own thread."""
     return f"{THREADED}:{ring.index}", f"{THREAD}:{ring.index}"
+
+
+# What the NIC does, which may not be what ethtool says of it.
+HASHES = (
+    "as said", "or-xor", "says or-xor", "xor", "says xor", "its own", "key in reverse",
+    "says a key of zeros", "says that it hashes the source only",
+)  # fmt: skip
+
+
+def _said(driver: Driver, hashing: str, key: bytes, table: tuple[int, ...]) -> Rss:
+    transform = {"says xor": rxfh.XFRM_XOR, "says or-xor": rxfh.XFRM_OR_XOR}.get(hashing, 0)
+    fields = dict.fromkeys(rxfh.FLOW_TYPES, rxfh.ADDRESSES | rxfh.PORTS)
+    if hashing == "says that it hashes the source only":
+        fields = dict.fromkeys(fields, 1 << 4)
+    said = bytes(len(key)) if hashing == "says a key of zeros" else key
+    return claimed(driver, rxfh.Rxfh(said, table, 1, transform), fields)
+
+
+def _entry(hashing: str, key: bytes, flow: FlowKey) -> int | None:
+    plain = Rss(key, tuple(range(ENTRIES)))
+    if not flow.remote_port:
+        return None
+    if hashing.endswith("xor"):
+        how = Transform.OR_XOR if hashing.endswith("or-xor") else Transform.XOR
+        return rss_entry(plain, flow, how)
+    if hashing == "its own":
+        return crc32(repr(flow).encode()) % ENTRIES
+    if hashing == "key in reverse":
+        return rss_entry(replace(plain, key=key[::-1]), flow)
+    if hashing == "says that it hashes the source only":
+        return toeplitz(key, flow.remote) % ENTRIES
+    return rss_entry(plain, flow)
 
 
 class WorldInterface(NamedTuple):
@@ -99,16 +135,21 @@ class WorldNic:
         lends: bool = False,
         each: bool = False,
         keeps: bool = False,
+        hashing: str = "as said",
     ) -> None:
         """`lends`: queues that are polled from interrupts may have threads for a while; `each`: a
         thread of its own, also for good (6.17). `keeps`: what its NAPIs leave for later outlives
-        the link (napi_config, 6.13)."""
+        the link (napi_config, 6.13). `hashing`: of `HASHES`; a driver that is known by name has the
+        hash that it says."""
         self.world, self.name, self.ifindex, self.cpus = world, name, ifindex, cpus
         self.offline: frozenset[int] = frozenset()  # CPUs
         self.address = b"\x0a\0\0" + bytes([ifindex % 256])
         self.kernel_name = name  # its name now; `name` is that by which atfnd opened it
         self.driver, self._ring_size, self.threaded = driver_of(driver), ring_size, threaded
         self.key = MICROSOFT_KEY
+        self.hashing = hashing if self.driver.hashing is not Hashing.AS_SAID else "as said"
+        if self.driver.hashing is Hashing.TRANSFORM_AS_SAID and "says or-xor" not in hashing:
+            self.hashing = "or-xor"
         self.rss_table = tuple(entry % queues for entry in range(ENTRIES))
         self._rss: Rss | None = None
         self._entries: dict[FlowKey, int | None] = {}
@@ -374,7 +415,7 @@ class WorldNic:
 
     def rss_now(self) -> Rss:
         if self._rss is None:
-            self._rss = Rss(self.key, self.rss_table)
+            self._rss = _said(self.driver, self.hashing, self.key, self.rss_table)
         return self._rss
 
     def rss_queue_of(self, flow: Flow) -> int:
@@ -384,7 +425,7 @@ class WorldNic:
     def entry_of(self, key: FlowKey) -> int | None:
         """Of the indirection table, by the hash of a flow; the key of the hash never changes."""
         if key not in self._entries:
-            self._entries[key] = rss_entry(self.rss_now(), key)
+            self._entries[key] = _entry(self.hashing, self.key, key)
         return self._entries[key]
 
     def _route(self, flow: Flow, by: object) -> None:

@@ -38,6 +38,7 @@ from atfnd.model import (
 )
 from atfnd.model import Mode as MoveMode
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
+from atfnd.model.rss_hash import known_entry, rss_index
 from atfnd.move.command import Ended
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
@@ -53,7 +54,7 @@ from tests.simulation.driver import FOREIGN, OURS, Entry, Refusal
 from tests.simulation.forwarded import Stream
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
-from tests.simulation.nic import DEFAULT, ENTRIES, WorldNic
+from tests.simulation.nic import DEFAULT, ENTRIES, HASHES, WorldNic
 from tests.simulation.policies import CPUS as DEDICATED
 from tests.simulation.policies import VALUES, excluding, forwarding, policy, receiving, wanted
 from tests.simulation.schedule import Plan, Step
@@ -134,7 +135,13 @@ class Run:
             self.world, name, ifindex, driver, CPUS, slots=self.plan.slots,
             threaded=self.plan.threaded, lends=self.plan.lends, each=self.plan.each,
             keeps=self.plan.receives and self.plan.seed // 20 % 2 == 1,
+            hashing=self._hashing(name),
         )  # fmt: skip
+
+    def _hashing(self, nic: str) -> str:
+        """Of every other NIC, as its driver says."""
+        drawn = crc32(f"{self.plan.seed} {nic}".encode()) >> 8
+        return HASHES[drawn // 2 % len(HASHES)] if drawn % 2 else HASHES[0]
 
     def _plugged(self, nic: WorldNic) -> None:
         nic.changed_link = self._link_changed if self.plan.receives else self.kernel.link_changed
@@ -1107,13 +1114,14 @@ class Run:
         through = socket.flow.ring, nic.rings[nic.rss_queue_of(socket.flow)]
         held &= all(ring is None or ring.cpu is not None for ring in through)
         timer_ns = self._timer_of_others_ns(socket)
-        held &= not timer_ns
+        held &= not timer_ns and rss_index(view, flow.key) is not None  # else all rings must drain
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS + timer_ns
         gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
         entries = self._placement().kind.value in ("core", "auto")  # any other takes a filter
-        way &= by_filters or (entries and self._alone_in_its_entry(socket))
+        by_entry = entries and known_entry(view, flow.key) is not None
+        way &= by_filters or (by_entry and self._alone_in_its_entry(socket))
         paid = all(each.has_paid(socket) for each in self.machine.observers)
         rule = memory.in_force.by_name["everything"]
         way &= spares(flow.key, rule, socket.task.cpu.index, memory) is None

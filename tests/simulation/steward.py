@@ -314,7 +314,7 @@ class Steward:
         if filter_ is not None and key != port:
             return frozenset({filter_.queue})
         rss = nic.rss()
-        queue = rss_queue(rss, key)
+        queue = rss_queue(rss, key, rss.transforms[0]) if rss.named else None
         return frozenset(rss.table) if queue is None else frozenset({queue})
 
 

@@ -41,7 +41,7 @@ from atfnd.model import (
     TranslatedFlow,
     Translation,
 )
-from atfnd.model.toeplitz import rss_index
+from atfnd.model.rss_hash import rss_index
 from atfnd.policy.match.match import forwarding_rule
 
 __all__ = ["adopted", "look", "onwards", "stays", "uses"]

@@ -29,6 +29,7 @@ from atfnd.model import (
     NicView,
     Placement,
 )
+from atfnd.model.rss_hash import rss_rings
 from atfnd.move.event import Wanted
 
 __all__ = ["again", "connecting", "spot_for", "unborn"]
@@ -76,7 +77,7 @@ def connecting(
     why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
     cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu
     table.put(flow._replace(target_cpu=cpu, fell_back=spot.fell_back, why=why))
-    rss = None if rss_queue is None else frozenset({rss_queue})
+    rss = rss_rings(nic, event.key) if rss_queue is None else frozenset({rss_queue})
     action = Action(
         ActionKind.INSERT, nic.name, event.key, None, rss_queue, queue, why, rule.name,
         generation=table.generation(event.key),

@@ -7,8 +7,8 @@ an entry moves every flow that hashes to it, so it takes a clear majority, and t
 Nothing proves that such a move overtakes no packet: an entry stays while one of its flows keeps its
 order (`strict` or `bounded`). Flows that are not to go to their own core have no say.
 
-The function from flow to entry is given (`model.toeplitz.rss_entry`): None for a flow whose packets
-do not hash to one entry.
+The function from flow to entry is given (`model.rss_hash.known_entry`): None for a flow whose
+packets do not hash to one entry, and where the hash is not known.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from atfnd.model import (
     Plan,
     Rss,
 )
+from atfnd.model.rss_hash import hash_known, type_of
 
-__all__ = ["EntryOf", "forget", "leave_alone", "look", "plan", "record", "wait", "wait_no_more"]
+__all__ = ["EntryOf", "forget", "hash_anew", "leave_alone", "look", "plan", "record", "wait"]
+__all__ += ["wait_no_more"]
 
 EntryOf = Callable[[FlowKey], int | None]
 
@@ -58,6 +60,11 @@ def forget(nic: str, memory: Memory) -> None:
     memory.nics[nic].buckets = None
     _unknown(nic, memory)
     wait_no_more(nic, memory)
+
+
+def hash_anew(nic: NicView, memory: Memory) -> None:
+    """The hash has become known, or is not known any more."""
+    _unknown(nic.name, memory)
 
 
 def look(nic: NicView, memory: Memory) -> None:
@@ -248,6 +255,9 @@ def _show(
     state, to_queue, to_cpu, moved_ns = FlowState.WANTED, None, flow.app_cpu, flow.moved_ns
     if entry is None:
         why = "its packets hash by remote, so it has no single entry of the indirection table"
+        said = hash_known(nic, type_of(flow.key)) if flow.key.remote_port else None
+        if said is not None and not said.known:
+            why = f"which entry of the indirection table it selects is not known: {said.why}"
     elif _misled(flow, nic, known, memory):
         why = f"it arrives on queue {flow.rx_queue}, not on {queue}, where its entry {entry} points"
     elif cpu == flow.app_cpu:

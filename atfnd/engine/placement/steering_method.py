@@ -105,8 +105,8 @@ def _no_rss(nic: NicView) -> str | None:
         return "its indirection table cannot be written"
     if nic.rss is None or not nic.rss.key or not nic.rss.table:
         return "its RSS key is not known, so no flow's entry is known"
-    if not nic.rss.toeplitz:
-        return "its RSS hash is not Toeplitz, so no flow's entry is known"
+    if nic.rss.another is not None:
+        return f"{nic.rss.another}, so no flow's entry is known"
     known = {queue.cpu for queue in nic.queues} - {None}
     if len(known) < 2 and not nic.caps.queue_cpu:
         return "the CPUs of its queues are not known, and cannot be set"

@@ -17,13 +17,14 @@ from typing import NamedTuple
 from atfnd.errors import refusable
 from atfnd.kernel.interface import Interface
 
-__all__ = ["Rxfh", "addresses_only", "default_table", "read", "read_if_there", "reset"]
-__all__ += ["write"]
+__all__ = ["ADDRESSES", "FLOW_TYPES", "PORTS", "XFRM_OR_XOR", "XFRM_XOR", "Rxfh", "default_table"]
+__all__ += ["hashed_fields", "read", "read_if_there", "reset", "write"]
 
 ETHTOOL_GRXFH, ETHTOOL_GRSSH, ETHTOOL_SRSSH = 0x29, 0x46, 0x47
 ETH_RSS_HASH_TOP = 1
 ETH_RXFH_INDIR_NO_CHANGE = 0xFFFFFFFF
-RXH_L4_B_0_1, RXH_L4_B_2_3 = 1 << 6, 1 << 7
+ADDRESSES, PORTS = 3 << 4, 3 << 6  # RXH_IP_SRC | RXH_IP_DST, RXH_L4_B_0_1 | RXH_L4_B_2_3
+XFRM_XOR, XFRM_OR_XOR = 1, 2  # RXH_XFRM_SYM_*
 FLOW_TYPES = {
     (4, socket.IPPROTO_TCP): 0x01,
     (4, socket.IPPROTO_UDP): 0x02,
@@ -45,9 +46,8 @@ class Rxfh(NamedTuple):
 
     @property
     def toeplitz(self) -> bool:
-        """The hash is Toeplitz over the packet's own fields. Most old drivers do not say which hash
-        they use; they use Toeplitz."""
-        return self.function in (0, ETH_RSS_HASH_TOP) and not self.transform
+        """Most old drivers do not say which hash they use; they use Toeplitz."""
+        return self.function in (0, ETH_RSS_HASH_TOP)
 
 
 def read(interface: Interface) -> Rxfh:
@@ -96,10 +96,9 @@ def default_table(entries: int, queues: int) -> tuple[int, ...]:
     return tuple(entry % queues for entry in range(entries))
 
 
-def addresses_only(interface: Interface) -> frozenset[tuple[int, int]]:
-    """(family, protocol) of the flows that are spread by their addresses only, as UDP often is.
-    Where the driver does not say, ports count as hashed too."""
-    found = set()
+def hashed_fields(interface: Interface) -> dict[tuple[int, int], int]:
+    """RXH_* by (family, protocol), where the driver says which fields it hashes."""
+    found = dict[tuple[int, int], int]()
     for flow, flow_type in FLOW_TYPES.items():
         command = bytearray(_rxnfc.pack(ETHTOOL_GRXFH, flow_type, 0))
         try:
@@ -108,7 +107,5 @@ def addresses_only(interface: Interface) -> frozenset[tuple[int, int]]:
             if refusal.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
             continue
-        fields = _rxnfc.unpack(command)[2]
-        if fields and not fields & (RXH_L4_B_0_1 | RXH_L4_B_2_3):
-            found.add(flow)
-    return frozenset(found)
+        found[flow] = _rxnfc.unpack(command)[2]
+    return found

@@ -41,6 +41,7 @@ from atfnd.nic.ethtool.filters import EthtoolNtuple
 from atfnd.nic.ethtool.napi_switches import NapiSwitches
 from atfnd.nic.ethtool.probe import expected, probed
 from atfnd.nic.ethtool.queues import Queues, confine
+from atfnd.nic.ethtool.rss import claimed
 from atfnd.nic.ethtool.settings import DEFAULT, EthtoolSettings
 
 __all__ = ["EthtoolNic"]
@@ -207,7 +208,7 @@ class EthtoolNic:
         found = rxfh.read_if_there(self.interface)
         if not found.table or self._count() == 1:
             return None
-        return Rss(found.key, found.table, found.toeplitz, rxfh.addresses_only(self.interface))
+        return claimed(driver_of(self._driver.name), found, rxfh.hashed_fields(self.interface))
 
     def set_rss(self, rss: Rss) -> None:
         """Writes what differs. OSError(EINVAL): not the NIC's size."""

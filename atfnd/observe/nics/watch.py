@@ -33,7 +33,6 @@ from atfnd.model import (
     SocketUse,
     ThreadReads,
 )
-from atfnd.model.toeplitz import rss_queue
 from atfnd.nic import Nic
 from atfnd.observe.nics.namespace_links import NamespaceLinks
 from atfnd.observe.nics.reads import Reads
@@ -294,11 +293,6 @@ class NicWatch:
         if by_setting:
             self._disturbed_ns = time.monotonic_ns()
         return by_link or by_setting
-
-    def predicted(self, key: FlowKey) -> Queue | None:
-        """Where RSS puts a flow: Toeplitz over its tuple and the indirection table."""
-        index = rss_queue(self.facts.rss, key) if self.facts.rss else None
-        return next((queue for queue in self.facts.queues if queue.index == index), None)
 
     @property
     def listeners(self) -> tuple[Changes[int], ...]:

@@ -26,10 +26,12 @@ from atfnd.model import (
     Protocol,
     Reception,
     Restored,
+    Rss,
     SocketFound,
     SocketState,
     endpoint,
 )
+from atfnd.model.rss_hash import flow_type_words, hashes_known
 from atfnd.serve.api.moves import move_view
 
 __all__ = [
@@ -200,8 +202,14 @@ def nic_view(nic: NicView) -> View:
         "settings": dict(nic.settings),
         "knobs": dict(nic.settings),
         "manual": sorted(nic.manual),
-        "rss": {"key": nic.rss.key.hex(":"), "table": list(nic.rss.table)} if nic.rss else None,
+        "rss": None if nic.rss is None else _rss(nic, nic.rss),
     }
+
+
+def _rss(nic: NicView, rss: Rss) -> View:
+    known = [each._asdict() for each in hashes_known(nic)]
+    hashes = [each | {"flows": flow_type_words(each["flows"])} for each in known]
+    return {"key": rss.key.hex(":"), "table": list(rss.table), "hashes": hashes}
 
 
 def _flow_types(types: frozenset[tuple[int, int]] | None) -> list[str] | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from atfnd.model import (
     Filter,
     Flow,
+    FlowKey,
     NicView,
     Queue,
     Reception,
@@ -15,6 +16,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.rss_hash import hash_known, type_of
 from atfnd.serve.api.views import filter_text
 from atfnd.serve.explain.classify import unread
 
@@ -66,7 +68,7 @@ def policy_link(flow: Flow) -> str:
     return f"Policy `{flow.rule_name}` {wish}: {flow.why}."
 
 
-def nic_links(nic: NicView, held: Filter | None, rss_queue: int | None) -> list[str]:
+def nic_links(nic: NicView, key: FlowKey, held: Filter | None, rss_queue: int | None) -> list[str]:
     """What the NIC does with the flow's packets now, and which thread polls the queue it puts them
     in."""
     if held is not None:
@@ -77,6 +79,9 @@ def nic_links(nic: NicView, held: Filter | None, rss_queue: int | None) -> list[
     elif rss_queue is not None:
         link = f"{nic.name}: no filter catches it; RSS sends it to queue {rss_queue}."
         queue = queue_of(nic, rss_queue)
+    elif key.remote_port and (hashed := hash_known(nic, type_of(key))) and not hashed.known:
+        why = f"which queue RSS sends it to is not known: {hashed.why}"
+        return [f"{nic.name}: no filter catches it; {why}."]
     else:
         return [f"{nic.name}: no filter catches it; RSS chooses a queue for each remote."]
     shown = f"{nic.name} shows no such queue." if queue is None else queue_link(nic, queue)

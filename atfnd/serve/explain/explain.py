@@ -76,7 +76,7 @@ def explain(
         return Explanation((*chain, seen_link(flow, topology)), verdict, None)
     held = catching_filter(nic.filters, flow.key)
     chain += method_link(nic)
-    chain += nic_links(nic, held, rss_queue)
+    chain += nic_links(nic, flow.key, held, rss_queue)
     chain += move_link(flow)
     chain.append(seen_link(flow, topology))
     verdict, advice = _verdict(flow, nic, held)
@@ -102,7 +102,7 @@ def explain_absent(
             chain.append(f"{nic.name} is down: it delivers nothing.")
             continue
         chain += method_link(nic)
-        chain += nic_links(nic, catching_filter(nic.filters, key), rss_queue)
+        chain += nic_links(nic, key, catching_filter(nic.filters, key), rss_queue)
     views = [nic for nic, _ in nics]
     return Explanation(tuple(chain), *_without_entry(views, left_by, _NO_SOCKET))
 
@@ -121,7 +121,11 @@ def explain_unsteered(
     if nic is None:
         return Explanation((*chain, seen_link(found, topology)), f"{found.nic} is gone.", None)
     held = catching_filter(nic.filters, found.key)
-    chain += [*method_link(nic), *nic_links(nic, held, rss_queue), seen_link(found, topology)]
+    chain += [
+        *method_link(nic),
+        *nic_links(nic, found.key, held, rss_queue),
+        seen_link(found, topology),
+    ]
     if not nic.up:
         verdict, advice = f"{nic.name} is down: it delivers nothing.", f"bring {nic.name} up"
     elif found.state is SocketState.LOCAL:
