@@ -252,7 +252,7 @@ def test_flows_without_an_entry(daemon: Serving) -> None:
     assert len(atfnctl(daemon, "flows", "--all", "--limit", "4").stdout.splitlines()) == 5
     (row,) = lines(daemon, "flows", "--state", "local")[1:]
     assert row.split()[3:11] == ["27960", "sshd", "1", "1", "1", "1", "yes", "local"]
-    assert row.split()[13:18] == ["lab:lab", "-", "unknown", "-", "its"]
+    assert row.split()[14:19] == ["lab:lab", "-", "unknown", "-", "its"]
     assert len(json.loads("\n".join(lines(daemon, "top", "--json", "--all")))["flows"]) == 5
 
 
