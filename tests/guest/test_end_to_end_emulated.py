@@ -23,7 +23,7 @@ __all__: list[str] = []
 GUEST = ["--nic", "every"]
 METHODS = {"igb": "rfs", "virtio_net": "rss"}
 NO_FILTERS = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
-SAID = {"igb": "Delivered by RFS", "virtio_net": "indirection table points to queue"}
+SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}
 SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
 
 

@@ -142,7 +142,7 @@ def test_one_queue_is_served_by_rfs(tmp_path: Path) -> None:
         for cpu in (1, 2, 3):
             app.pin(cpu)
             delivered(bed.meter, app)
-        assert "Delivered by RFS" in bed.daemon.ctl("explain", str(app.key)).stdout
+        assert "(RFS)" in bed.daemon.ctl("explain", str(app.key)).stdout
         bed.daemon.end()
         restored(bed)
         assert settings(bed) == before
