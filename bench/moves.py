@@ -221,7 +221,7 @@ def steering(
         watch = NicWatch(nic)
         undo.callback(watch.close)
         watch.inspect()
-        journal = undo.enter_context(closing(FilterJournal(folder / "rules.journal")))
+        journal = undo.enter_context(closing(FilterJournal(folder / "filters.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(folder / "originals.journal")))
         actuator = undo.enter_context(
             closing(_Actuator(nic, journal, undo_journal, lambda: watch.facts.queues))

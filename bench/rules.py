@@ -167,7 +167,7 @@ def _rivals() -> Iterator[tuple[Nic, dict[str, Step]]]:
         program = compiled(folder)
         nic = stack.enter_context(bed.open())
         nic.probe()
-        journal = stack.enter_context(closing(FilterJournal(folder / "rules.journal")))
+        journal = stack.enter_context(closing(FilterJournal(folder / "filters.journal")))
         yield (
             nic,
             {"ethtool": _ethtool, "atfnd": _atfnd(nic, journal), "ioctl": _ioctl(program)},

@@ -138,7 +138,7 @@ class Faults:
 
     def _torn(self) -> None:
         """A part of a line is at the end of a journal: all that a kill can do to one."""
-        path = self.bed.daemon.run_dir / self.chance.choice(("rules", "originals", "orders"))
+        path = self.bed.daemon.run_dir / self.chance.choice(("filters", "originals", "orders"))
         path = path.with_suffix(".journal")
         lines = path.read_bytes().splitlines() or [b"00000000 []"]
         line = self.chance.choice(lines)
@@ -148,7 +148,7 @@ class Faults:
     def _cut(self) -> None:
         """The end of the journal of our filters is lost, which a kill cannot do. Those it does not
         name any more are nobody's; the test that spoiled it deletes them."""
-        path = self.bed.daemon.run_dir / "rules.journal"
+        path = self.bed.daemon.run_dir / "filters.journal"
         text = path.read_bytes()
         path.write_bytes(text[: self.chance.randrange(len(text) + 1)])
         copy = path.with_suffix(".copy")

@@ -52,7 +52,7 @@ class Moving:
         self.nic = NicWatch(nic)
         undo.callback(self.nic.close)
         self.nic.inspect()
-        journal = undo.enter_context(closing(FilterJournal(run_dir / "rules.journal")))
+        journal = undo.enter_context(closing(FilterJournal(run_dir / "filters.journal")))
         undo_journal = undo.enter_context(closing(UndoJournal(run_dir / "originals.journal")))
         self.actuator = undo.enter_context(
             closing(NicActuator(nic, journal, undo_journal, lambda: self.nic.facts.queues))

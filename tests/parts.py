@@ -242,7 +242,7 @@ class Parts:
         self.nics: dict[str, ScriptedNic] = {}
         self.sessions: Sessions = {}
         self.observer, self.cpus = ScriptedObserver(), ScriptedCpus()
-        self.journal = FilterJournal(folder / "rules.journal")
+        self.journal = FilterJournal(folder / "filters.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         self.operator_journal = OperatorJournal(folder / "orders.journal")
         for each in (self.journal, self.undo_journal, self.operator_journal):

@@ -2,8 +2,8 @@
 """Words that the tree does not use: riddles, and names that were replaced.
 
 What a person reads says subject, verb, object, with the kernel's noun. A word that was replaced
-does not come back, except where it is quoted as a former name (`"knob"`). Names in the code are
-looked at part by part: `told_cpu` and `PortRules` are made of words too.
+does not come back, except in quotes. Names in the code are looked at part by part: `told_cpu` and
+`PortRules` are made of words too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ WORDS = {
     r"\bno rule (?:catches|is in place)\b|\brules are out\b|\brules? stays? in the NIC": "filter",
 }  # fmt: skip
 QUOTED = re.compile(r"""(["'`])[\w.-]+\1""")
-FORMER = re.compile(r"[Ff]ormer name|\bknob, value|, knobs, |\bknobs?:|, knob\]")
 
 # Words that names in atfnd/ do not have, as parts of the name, in lower case, joined by `_`.
 # What a NIC holds is a filter. `PortRules` are the policy's rules for ports.
@@ -92,8 +91,6 @@ def misnamed(text: str, suffix: str) -> Iterator[str]:
 def found(text: str) -> Iterator[str]:
     """Line, word, and what to say instead."""
     for number, line in enumerate(text.splitlines(), 1):
-        if FORMER.search(line):
-            continue
         said = QUOTED.sub("", line)
         for word, instead in WORDS.items():
             if hit := re.search(word, said):
@@ -198,8 +195,6 @@ def test_each_is_found(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        '"knob": action.setting,  # its former name',
-        "The former name of the key, `keep_off`, is still read.",
         '"knob": "setting",',
         "any user who may forward ports by ssh",
         "newcomer = None if who is None else table.get(who)",

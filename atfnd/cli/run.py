@@ -176,7 +176,7 @@ def _journals(
     """Rules and settings of ours, and the operator's orders; closed with the stack. OperatorError:
     one cannot be written."""
     try:
-        journal = FilterJournal(run_dir / "rules.journal")
+        journal = FilterJournal(run_dir / "filters.journal")
         stack.callback(journal.close)
         undo_journal = UndoJournal(run_dir / "originals.journal")
         stack.callback(undo_journal.close)

@@ -153,5 +153,5 @@ def _action(row: Row) -> list[str]:
         what = f"queue {row['queue']}: CPU {row['old']} -> {row['new']}"
     when = "" if row["due_s"] is None else f", in {row['due_s']:.1f} s"
     by = f" [{row['policy']}, {row['source']}]" if row["source"] else ""
-    lines = [f"# {output.kind(row['kind'])} {about} {what}{when} ({output.text(row['why'])}){by}"]
+    lines = [f"# {output.text(row['kind'])} {about} {what}{when} ({output.text(row['why'])}){by}"]
     return [*lines, *row["commands"], *([f"# {row['cannot']}"] if row["cannot"] else [])]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import Grid
 from atfnd.ctl.output import text
-from atfnd.ctl.tables import METHODS, span
+from atfnd.ctl.tables import span
 
 __all__ = ["explained", "no_events", "no_filters"]
 
@@ -29,7 +29,7 @@ def no_filters(answer: Row, names: Collection[str]) -> str:
 
 def _without_filters(nic: Row) -> str:
     slots = nic["filter_slots"]
-    method = METHODS.get(nic["method"], text(nic["method"]))
+    method = text(nic["method"])
     room = f"room for {slots}, " if slots else ""
     state = "paused" if nic["paused"] else "armed" if nic["armed"] else "not armed"
     return f"{text(nic['nic'])} ({room}{state}, steering method {method})"

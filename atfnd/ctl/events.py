@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import wrapped
-from atfnd.ctl.output import kind, text
+from atfnd.ctl.output import text
 
 __all__ = ["Folded", "Selected", "event_lines", "folded"]
 
@@ -17,7 +17,7 @@ _INDENT = " " * 8
 
 
 class Selected(NamedTuple):
-    """Which events. A kind is its present word, or the former name that the API keeps."""
+    """Which events."""
 
     nic: str | None = None
     kinds: Sequence[str] = ()
@@ -27,7 +27,7 @@ class Selected(NamedTuple):
         """Whether the event is one of them."""
         if self.nic not in (None, row["nic"]):
             return False
-        if self.kinds and not {row["kind"], kind(row["kind"])} & set(self.kinds):
+        if self.kinds and row["kind"] not in self.kinds:
             return False
         at = datetime.fromisoformat(row["time"])
         return self.since_s is None or at.timestamp() >= self.since_s
@@ -64,7 +64,7 @@ def _said(row: Row) -> Hashable:
 def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
     """`seq, time, kind, NIC and flow, what, (why), ×times`. None: on one line."""
     about = " ".join(text(row[name]) for name in ("nic", "flow") if row[name] is not None)
-    line = f"{row['seq']:>6}  {row['time']}  {kind(row['kind']):<9} {about}"
+    line = f"{row['seq']:>6}  {row['time']}  {text(row['kind']):<9} {about}"
     words = [line.rstrip(), text(row["what"])]
     words += [f"({text(row['why'])})"] if row["why"] else []
     words += [f"×{times}"] if times > 1 else []

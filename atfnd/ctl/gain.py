@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from atfnd.ctl.client import Row
 from atfnd.ctl.empty import explained
 from atfnd.ctl.output import say, show, text
-from atfnd.ctl.tables import METHODS, plain, size
+from atfnd.ctl.tables import plain, size
 
 __all__ = ["say_gain"]
 
@@ -101,12 +101,7 @@ def _threads(rows: Iterable[Row]) -> None:
 
 def _nics(rows: Iterable[Row]) -> None:
     columns = ("NIC", "ARMED", "METHOD", "PROBED", ">READ", *_OFF)
-    shown = (_shown(row) | {"method": _method(row)} for row in rows)
-    show(plain("gains", columns, f"nic armed method probed read {_SHARES}", shown))
-
-
-def _method(nic: Row) -> str:
-    return METHODS.get(nic["method"], text(nic["method"]))
+    show(plain("gains", columns, f"nic armed method probed read {_SHARES}", map(_shown, rows)))
 
 
 def _sentences(nic: Row) -> Iterator[str]:
@@ -120,6 +115,6 @@ def _sentences(nic: Row) -> Iterator[str]:
     if (writes := nic["would_do"]) is not None:
         begins = [_count(writes[name], noun) for name, noun in _WRITES.items() if writes[name]]
         when = "to be done now" if nic["armed"] else "arming would begin with"
-        how = f"{_method(nic)}: {text(nic['method_why'])}"
+        how = f"{text(nic['method'])}: {text(nic['method_why'])}"
         yield f"{when}: {', '.join(begins) or 'nothing'}; by {how}"
     yield text(nic["advice"])

@@ -18,17 +18,8 @@ from rich.text import Text
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import WIDE, Grid
 
-__all__ = ["OutputClosed", "kind", "say", "say_empty", "say_json", "say_json_list"]
+__all__ = ["OutputClosed", "say", "say_empty", "say_json", "say_json_list"]
 __all__ += ["show", "show_lines", "text", "watch", "width"]
-
-
-# Kinds of events that have another word now.
-SHOWN = {
-    "knob": "setting",
-    "means": "method",
-    "births": "handshakes",
-    "lost-rule": "lost-filter",
-}
 
 
 class OutputClosed(Exception):
@@ -112,11 +103,6 @@ def watch(table: Callable[[], Grid], interval_s: float) -> None:
                 live.update(table(), refresh=True)
     except KeyboardInterrupt:
         return
-
-
-def kind(name: str) -> str:
-    """A kind of an event or action, in today's word; the API keeps its former name."""
-    return text(SHOWN.get(name, name))
 
 
 def text(value: object) -> str:

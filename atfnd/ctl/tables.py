@@ -14,7 +14,6 @@ from atfnd.ctl.columns import ORDERS, Grid
 from atfnd.ctl.output import say, show, text
 
 __all__ = [
-    "METHODS",
     "filter_table",
     "flow_table",
     "moves",
@@ -235,7 +234,6 @@ def reception(row: Row) -> str | None:
     return f"auto: {said}" if wanted == "auto" else said
 
 
-METHODS = {"rules": "filters"}  # with former names
 _FILTER_COUNTS = "filters", "filters_ours", "filters_foreign", "filter_slots"
 
 
@@ -264,7 +262,7 @@ def nic_table(rows: Iterable[Row]) -> Grid:
                 len(row["conflicts"]),
                 _hash(row["rss"]),
                 row["netns"],
-                METHODS.get(row["method"], row["method"]),
+                row["method"],
                 row["method_why"] or row["caps"]["why"],
             ]
             for row in rows

@@ -188,7 +188,6 @@ def nics(socket: Socket = SOCKET, as_json: Json = False) -> None:
         output.show(explained(tables.nic_table(answer["nics"]), lambda: answer["why_empty"]))
 
 
-@app.verb(PARTS, "rules", hidden=True)  # its former name
 @app.verb(PARTS)
 def filters(
     nic: OnlyNic = None,

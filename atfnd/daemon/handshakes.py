@@ -82,7 +82,7 @@ class BirthReader:
         try:
             self._births = _started()
         except OSError as refusal:
-            self._log.add("births", "flows are not placed during their handshake", str(refusal))
+            self._log.add("handshakes", "flows are not placed during their handshake", str(refusal))
             return
         asyncio.get_running_loop().add_reader(self._births.fileno(), self.read)
 

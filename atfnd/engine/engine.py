@@ -274,7 +274,7 @@ class Engine:
         method, why = method_of(known.view)
         if (method, why) != (known.view.method, known.view.method_why):
             known.view = replace(known.view, method=method, method_why=why)
-            self._log("means", method.value, why, nic=event.nic)
+            self._log("method", method.value, why, nic=event.nic)
 
     def _armed(self, event: Armed, now_ns: int) -> None:
         self.memory.nics[event.nic].stand(armed=True)
@@ -344,7 +344,7 @@ class Engine:
         gone = lost(nic, event.filters, self.memory, disturbed=event.disturbed)
         for flow in gone:
             self._say(ReleaseClaim(name, Match.of(flow.key)))
-            self._log("lost-rule", "filter lost", flow.why, nic=name, flow=flow.key)
+            self._log("lost-filter", "filter lost", flow.why, nic=name, flow=flow.key)
         for flow in audit.check_filters(nic, event.filters, self.memory, now_ns):
             self._say(ReleaseClaim(name, Match.of(flow.key)))
             manual = flow.state is FlowState.MANUAL
@@ -565,7 +565,7 @@ class Engine:
             why, rfs = nic.refuses_rfs(), memory.nics[nic.name].rfs
             if why is not None and nic.armed and why != rfs.said:
                 rfs.said = why
-                self._log("means", "no RFS on queues that nobody owns", why, nic=nic.name)
+                self._log("method", "no RFS on queues that nobody owns", why, nic=nic.name)
         if seen.home is not Distance.CPU:
             if flow is not None and follow.left(flow, memory):
                 self._begin(steer.own(nic, memory.online(nic), memory, now_ns))

@@ -42,12 +42,11 @@ def up(
         bool,
         typer.Option("--interrupts", help="A queue's packets come by an interrupt to its CPU."),
     ] = False,
-    rules: Annotated[int | None, typer.Option(hidden=True)] = None,  # its former name
 ) -> None:
     """Bring the lab up. A lab that is up stays as it is; a broken one is rebuilt."""
     from atfnd.lab.up import up  # fmt: skip
 
-    changed = up(name, queues, rules if filters is None else filters, interrupts)
+    changed = up(name, queues, filters, interrupts)
     found = lab_status(name)
     print(
         f"lab {name} {'is' if changed else 'was already'} up: "
@@ -72,8 +71,7 @@ def status(
     """Show the lab. Exit code 1 when it is not up."""
     found = lab_status(name)
     if as_json:
-        former = {"rules": found.filters, "rule_slots": found.filter_slots}
-        print(json.dumps({**dataclasses.asdict(found), **former}))
+        print(json.dumps(dataclasses.asdict(found)))
     else:
         _show(found)
     if found.state != "up":

@@ -18,7 +18,7 @@ class ActionKind(Enum):
     REWRITE = "rewrite"
     DELETE = "delete"
     QUEUE_CPU = "queue-cpu"
-    SETTING = "knob"  # its name in the API, the log and recordings
+    SETTING = "setting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,6 @@ class Action:
             "flow": None if self.key is None else str(self.key),
             "queue": self.queue,
             "setting": self.setting,
-            "knob": self.setting,  # its former name
             "value": self.value,
             "old": self.old,
             "new": self.new,

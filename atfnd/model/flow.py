@@ -217,12 +217,12 @@ class FlowState(Enum):
 
     WANTED = "wanted"  # to be steered, and is not (see reason)
     OBSERVED = "observed"  # the interface is not armed: shown, not changed
-    STEERED = "steered"  # a rule is in the NIC
+    STEERED = "steered"  # a filter is in the NIC
     OVERFLOW = "overflow"  # table or NIC full: delivered by RSS
     MANUAL = "manual"  # another program changed its filter or entry: left alone until resumed
     RSS = "rss"  # its entry of the indirection table points to its core
     SHARED = "shared"  # its entry serves busier flows, on another core
-    PORT = "port"  # its port's rule leads it to its owner's queue
+    PORT = "port"  # its port's filter leads it to its owner's queue
     RFS = "rfs"  # the kernel hands its packets on to its core, after the NIC's
 
 

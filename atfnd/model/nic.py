@@ -185,7 +185,7 @@ class Actuator(Enum):
 class SteeringMethod(Enum):
     """How the flows of a NIC are steered."""
 
-    FILTERS = "rules"  # one filter a flow; its name in policies, the API, metrics, recordings
+    FILTERS = "filters"  # one a flow
     RSS = "rss"  # the flow's entry of the indirection table, shared by all that hash to it
     RFS = "rfs"  # the kernel hands each packet to the application's CPU, after the NIC's
     NONE = "none"

@@ -18,12 +18,6 @@ __all__ = ["decoded", "encoded"]
 
 Json = Any  # what json.loads gives
 
-# Fields that recordings of earlier versions have under another name.
-FORMER = {
-    "knob": "setting", "knobs": "settings", "means": "method", "means_why": "method_why",
-    "rules": "filters", "rule_slots": "filter_slots", "by_rule": "by_filter",
-}  # fmt: skip
-
 
 def encoded(value: object) -> Json:
     """As json.dumps takes it."""
@@ -113,11 +107,7 @@ def _of_fields(kind: Any) -> Callable[[Json], Any]:
     hints = get_type_hints(kind)
 
     def decode(data: Json) -> Any:
-        named = {
-            name if name in hints else FORMER.get(name, name): each
-            for name, each in _a(dict, data).items()
-        }
-        known = {name: each for name, each in named.items() if name in hints}
+        known = {name: each for name, each in _a(dict, data).items() if name in hints}
         try:
             return kind(**{name: decoded(hints[name], each) for name, each in known.items()})
         except TypeError as missing:

@@ -168,9 +168,9 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
     armed = gauge("atfnd_interface_armed", "1 where atfnd may change the interface.")
     paused = gauge("atfnd_interface_paused", "1 where an operator or the guard paused it.")
     up = gauge("atfnd_interface_up", "1 where the link is up.")
-    rules = gauge("atfnd_rules", "Filters in the interface, by whose they are.", "owner")
-    most = gauge("atfnd_rules_max", "Filters that may be atfnd's: policy, and room in the table.")
-    slots = gauge("atfnd_rule_slots", "Size of the filter table.")
+    rules = gauge("atfnd_filters", "Filters in the interface, by whose they are.", "owner")
+    most = gauge("atfnd_filters_max", "Filters that may be atfnd's: policy, and room in the table.")
+    slots = gauge("atfnd_filter_slots", "Size of the filter table.")
     read = CounterMetricFamily(
         "atfnd_read_bytes",
         "Bytes that applications read, by whether the kernel had processed them on the reading "

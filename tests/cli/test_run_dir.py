@@ -30,7 +30,7 @@ def refused(run_dir: Path) -> OperatorError:
     return refusal.value
 
 
-@pytest.mark.parametrize("name", ["lock", "rules.journal", "originals.journal", "orders.journal"])
+@pytest.mark.parametrize("name", ["lock", "filters.journal", "originals.journal", "orders.journal"])
 def test_a_link_in_it_is_not_followed(tmp_path: Path, run_dir: Path, name: str) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("of another program\n")
@@ -39,7 +39,7 @@ def test_a_link_in_it_is_not_followed(tmp_path: Path, run_dir: Path, name: str) 
     assert theirs.read_text() == "of another program\n"
 
 
-@pytest.mark.parametrize("name", ["lock", "rules.journal", "originals.journal", "orders.journal"])
+@pytest.mark.parametrize("name", ["lock", "filters.journal", "originals.journal", "orders.journal"])
 @pytest.mark.parametrize(
     ("make", "kind"), [(os.mkfifo, "fifo"), (os.mkdir, "directory")], ids=["fifo", "directory"]
 )
@@ -86,9 +86,9 @@ def test_a_link_to_one_is_refused(tmp_path: Path, run_dir: Path) -> None:
 def test_a_journal_of_another_format_is_said_and_set_aside(
     run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = json.dumps(["format", "rules", 99], separators=(",", ":")).encode()
-    (run_dir / "rules.journal").write_bytes(b"%08x %b\n" % (zlib.crc32(text), text))
+    text = json.dumps(["format", "filters", 99], separators=(",", ":")).encode()
+    (run_dir / "filters.journal").write_bytes(b"%08x %b\n" % (zlib.crc32(text), text))
     run.restore(run_dir)
     said = capsys.readouterr().err
-    assert said.startswith(f"atfnd: {run_dir}/rules.journal: set aside as rules.unknown: ")
-    assert (run_dir / "rules.unknown").exists()
+    assert said.startswith(f"atfnd: {run_dir}/filters.journal: set aside as filters.unknown: ")
+    assert (run_dir / "filters.unknown").exists()

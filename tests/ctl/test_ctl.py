@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.ctl import output
 from atfnd.model import Cpu, Survey, Topology
 from tests.asking import atfnctl, lines
 from tests.published import Serving, flow, serving, three_flows
@@ -265,10 +264,3 @@ def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:
     assert "?[2J[red]?" in out
     assert "\x1b" not in out
     assert "\r" not in out
-
-
-def test_kinds_with_former_names_are_shown_in_todays_words() -> None:
-    shown = {name: output.kind(name) for name in ("knob", "means", "births", "insert")}
-    assert shown == {
-        "knob": "setting", "means": "method", "births": "handshakes", "insert": "insert",
-    }  # fmt: skip

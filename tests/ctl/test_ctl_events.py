@@ -23,7 +23,7 @@ from tests.wait import until
 __all__: list[str] = []
 
 AGES_S = {1: 7200, 2: 1800, 3: 60, 4: 50, 5: 40, 6: 1}
-KINDS = {1: "arm", 2: "insert", 3: "deferred", 4: "deferred", 5: "deferred", 6: "knob"}
+KINDS = {1: "arm", 2: "insert", 3: "deferred", 4: "deferred", 5: "deferred", 6: "setting"}
 
 
 @pytest.fixture
@@ -50,7 +50,6 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("--kind insert", [2]),
         ("--kind insert --kind arm", [1, 2]),
         ("--kind setting", [6]),
-        ("--kind knob", [6]),  # its former name
         ("--kind deferred --limit 1 --after 3", [5]),
         ("--kind deferred --nic eth1", []),
     ],
@@ -95,10 +94,10 @@ def test_what_is_no_time_and_no_number(daemon: Serving, words: str) -> None:
 
 
 def test_follow_begins_with_the_last_of_them(daemon: Serving) -> None:
-    stream = Stream(daemon, "events", "--follow", "--limit", "1", "--kind", "knob", "--json")
+    stream = Stream(daemon, "events", "--follow", "--limit", "1", "--kind", "setting", "--json")
     until(lambda: stream.has('"seq": 6'), "the last one")
     last = daemon.source.log[-1]
-    for seq, kind in ((7, "arm"), (8, "knob")):
+    for seq, kind in ((7, "arm"), (8, "setting")):
         event = replace(last, seq=seq, kind=kind)
         daemon.do(lambda event=event: daemon.source.tell(event))  # type: ignore[misc]
     until(lambda: stream.has('"seq": 8'), "the new one")

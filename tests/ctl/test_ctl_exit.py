@@ -120,7 +120,7 @@ def test_2_usage_or_bad_input(daemon: Serving, words: list[str]) -> None:
     "words",
     [["status"], ["flows"], ["flows", "--json"], ["flows", "--watch"], ["explain", ":1"],
      ["explain", "--pair", "eth0", "eth1"],
-     ["queues"], ["nics"], ["filters"], ["rules"], ["topology"], ["events"], ["events", "--follow"],
+     ["queues"], ["nics"], ["filters"], ["topology"], ["events"], ["events", "--follow"],
      ["arm", "eth1"], ["disarm", "eth1"], ["pause", "eth1"], ["resume", "eth1"], ["doctor"],
      ["gain"], ["pairs"]],
 )  # fmt: skip

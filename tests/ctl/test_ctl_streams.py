@@ -110,6 +110,7 @@ def test_a_start_is_light() -> None:
         for name in (
             "client",
             "columns",
+            "completion",
             "duration",
             "empty",
             "events",

@@ -119,8 +119,8 @@ def test_moves_are_kept_the_last_one_first() -> None:
     ("event", "move"),
     [
         (an_event("queue-cpu", flow=None), True),
-        (an_event("knob", flow=None, what="rss = 0 1 0 1"), True),
-        (an_event("knob", flow=None, what="rps:0 = 0"), False),
+        (an_event("setting", flow=None, what="rss = 0 1 0 1"), True),
+        (an_event("setting", flow=None, what="rps:0 = 0"), False),
         (an_event("violated"), True),
         (an_event("deferred"), False),
         (an_event("delete"), False),

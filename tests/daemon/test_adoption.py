@@ -54,7 +54,7 @@ def test_after_a_kill_the_restart_takes_its_rules_over(
         assert len(rules(shared_lab)) == 4  # no duplicates, no leak
         (event,) = bed.daemon.events("adopt")
         assert event["what"] == "3 filters taken over, 1 orphans deleted"
-        ours = {row["location"] for row in bed.daemon.get(_rules_of(bed))["rules"] if row["ours"]}
+        ours = {row["location"] for row in bed.daemon.get(_rules_of(bed))["filters"] if row["ours"]}
         assert foreign not in ours
         assert len(ours) == 3
 
@@ -65,7 +65,7 @@ def test_after_a_kill_the_restart_takes_its_rules_over(
 
 
 def _rules_of(bed: Bed) -> str:
-    return f"/v1/rules?nic={bed.lab.nic.name}"
+    return f"/v1/filters?nic={bed.lab.nic.name}"
 
 
 def test_a_restart_that_is_not_armed_deletes_orphans_once_it_is(

@@ -282,13 +282,13 @@ class TestTheMethod:
             parts.arming.inspect(session)
         assert session.view.method is SteeringMethod.NONE
         assert parts.of(TakenUp) == [TakenUp("nic")]
-        assert len(said(parts, "means")) == 2  # the first is that of the beginning
+        assert len(said(parts, "method")) == 2  # the first is that of the beginning
 
     def test_the_same_method_is_no_news(self, parts: Parts, session: NicSession) -> None:
         parts.arming.inspect(session)
         parts.arming.check(session)
         assert parts.of(TakenUp) == []
-        assert len(said(parts, "means")) == 1
+        assert len(said(parts, "method")) == 1
 
     def test_what_another_program_took_may_ask_for_another_method(
         self, parts: Parts, session: NicSession, monkeypatch: pytest.MonkeyPatch

@@ -169,7 +169,7 @@ class TestAttaching:
         assert not parts.births.attached
         assert not any(made.open for made in births.made)
         [event] = parts.log.after(0, 9)
-        assert event.kind == "births"
+        assert event.kind == "handshakes"
         assert "Operation not permitted" in (event.why or "")
 
     def test_another_policy_attaches_and_asks_for_what_listens(

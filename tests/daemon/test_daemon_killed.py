@@ -95,7 +95,7 @@ def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, 
     killed(traffic, tmp_path, f"kill {state}")
     assert traffic.seats() == seats
     assert rule_cpus(traffic) == ([there] if done else [])
-    journal, name = FilterJournal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
+    journal, name = FilterJournal(tmp_path / "run/filters.journal"), traffic.lab.nic.name
     assert journal.ours(name, traffic.filters()) == traffic.filters()
     journal.close()
     assert restarts(traffic, tmp_path) == (ADOPTED if done else [])

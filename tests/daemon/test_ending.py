@@ -53,7 +53,7 @@ def test_nothing_is_left_but_the_rules(
         objects = until(held, "with either observer, moves are watched")
         before = standing(shared_lab)
         assert bed.daemon.end(number) == (-number if number == signal.SIGKILL else 0)
-        left = {"lock", "rules.journal", "originals.journal", "orders.journal"}
+        left = {"lock", "filters.journal", "originals.journal", "orders.journal"}
         left |= {"atfnd.sock", "atfnd-root.sock"} if number == signal.SIGKILL else set()
         assert {each.name for each in bed.daemon.run_dir.iterdir()} == left
         assert standing(shared_lab) == before

@@ -113,7 +113,7 @@ class Bed:
             forget=lambda *given: self.asked.append(("forget", *given)),
             inventory=list,
         )
-        self.journal = FilterJournal(folder / "rules.journal")
+        self.journal = FilterJournal(folder / "filters.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         in_force, self.log = InForce(Policy((), (RULE,), "auto", 64, 0, ())), EventLog()
         changes = ChangeLog(self.log, self.sessions, in_force)

@@ -55,7 +55,7 @@ def test_killed(
         assert traffic.seats() == seats
         until(lambda: not moving.loaded & in_kernel(), "nothing is attached")
     assert [rule.queue for rule in traffic.filters()] == ([] if queue is None else [queue])
-    journal, name = FilterJournal(tmp_path / "run/rules.journal"), traffic.lab.nic.name
+    journal, name = FilterJournal(tmp_path / "run/filters.journal"), traffic.lab.nic.name
     assert journal.ours(name, traffic.filters()) == traffic.filters()
     journal.close()
     assert restarts(traffic, tmp_path) == ([] if adopted is None else [adopted])

@@ -96,7 +96,7 @@ def test_it_says_of_each_server_what_is_known_of_it_and_leaves_the_nic_alone(
         before = standing(lab)
         gain = bed.daemon.get("/v1/gain?seconds=3")
     assert standing(lab) == before
-    assert bed.daemon.events("insert", "queue-cpu", "knob") == []
+    assert bed.daemon.events("insert", "queue-cpu", "setting") == []
     assert (gain["why_not"], gain["missed_bytes"]) == (None, 0)
     assert gain["seconds"] >= 3
 
@@ -118,7 +118,7 @@ def test_it_says_of_each_server_what_is_known_of_it_and_leaves_the_nic_alone(
     threads = [there, elsewhere, row]
     assert nic["bytes"]["total"] == sum(each["bytes"]["total"] for each in threads)
     assert nic["off_cpu_bytes"]["pinned"] == elsewhere["bytes"]["total"]
-    assert (nic["armed"], nic["method"]) == (False, "rules")
+    assert (nic["armed"], nic["method"]) == (False, "filters")
     assert nic["would_do"]["filters"] >= 1
 
 

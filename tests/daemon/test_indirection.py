@@ -83,10 +83,10 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
     assert changed <= {rss_entry(before, app.key) for app in apps.values()}
 
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
-    assert nic["means"] == "rss"
+    assert nic["method"] == "rss"
     answer = bed.daemon.ctl("explain", str(app.key))
     assert answer.returncode == 0, answer.stderr
-    for words in (nic["means_why"], f"entry {rss_entry(before, app.key)}", f"CPU {app.cpu}"):
+    for words in (nic["method_why"], f"entry {rss_entry(before, app.key)}", f"CPU {app.cpu}"):
         assert words in answer.stdout
 
     bed.daemon.end()

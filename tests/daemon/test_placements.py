@@ -213,7 +213,7 @@ def test_an_application_that_shares_its_cgroup_is_not_excluded_and_a_note_says_s
         (event,) = bed.daemon.events("not-kept-off")
         assert said in event["what"]
         assert any(said in f["what"] for f in bed.daemon.get("/v1/doctor")["findings"])
-        assert not [e for e in bed.daemon.events("knob") if "cpuset" in e["what"]]
+        assert not [e for e in bed.daemon.events("setting") if "cpuset" in e["what"]]
         away(bed, app)
 
 

@@ -88,9 +88,19 @@ def settled(bed: Bed, apps: list[Application]) -> dict[str, Any]:
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
     status = bed.daemon.status()
     cpus = Counter(
-        value for setting, value in nic["knobs"].items() if setting.startswith("queue-cpu:")
+        value for setting, value in nic["settings"].items() if setting.startswith("queue-cpu:")
     )
-    shown = ("armed", "paused", "up", "driver", "means", "queues", "manual", "rules_foreign", "rss")
+    shown = (
+        "armed",
+        "paused",
+        "up",
+        "driver",
+        "method",
+        "queues",
+        "manual",
+        "filters_foreign",
+        "rss",
+    )
     return {
         **{name: nic[name] for name in shown},
         **{name: status[name] for name in ("observer", "table_capacity")},

@@ -133,7 +133,7 @@ def test_interfaces_are_armed_by_the_policy_unless_the_operator_said(
 
     def armed(bed: Bed) -> tuple[bool, int]:
         (nic,) = bed.daemon.get("/v1/nics")["nics"]
-        return nic["armed"], nic["rules_max"]
+        return nic["armed"], nic["filters_max"]
 
     with a_bed(shared_lab, tmp_path, "bpf") as bed:
         bed.start(arm=False)

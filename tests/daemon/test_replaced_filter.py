@@ -22,7 +22,7 @@ OURS, THEIRS = key(1), Match.of(key(2))
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[FilterJournal]:
-    made = FilterJournal(tmp_path / "rules.journal")
+    made = FilterJournal(tmp_path / "filters.journal")
     yield made
     made.close()
 

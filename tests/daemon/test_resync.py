@@ -105,8 +105,8 @@ def test_lost_events_lead_to_a_look_at_every_socket(lab: Lab, tmp_path: Path) ->
 
 
 def rules_of(lab: Lab) -> str:
-    return f"/v1/rules?nic={lab.nic.name}&limit=1000"
+    return f"/v1/filters?nic={lab.nic.name}&limit=1000"
 
 
 def ours_in(page: dict[str, list[dict[str, int]]]) -> list[dict[str, int]]:
-    return [rule for rule in page["rules"] if rule["ours"]]
+    return [rule for rule in page["filters"] if rule["ours"]]

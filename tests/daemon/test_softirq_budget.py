@@ -86,7 +86,7 @@ def test_it_is_shown_with_what_it_was_and_who_asks(bed: Bed) -> None:
     said = bed.daemon.ctl("doctor").stdout
     assert "netdev-budget is 280, as the policy asks" in said
     assert "NAPI threads poll them" in said
-    wrote = [each for each in bed.daemon.events("knob") if "netdev-budget" in each["what"]]
+    wrote = [each for each in bed.daemon.events("setting") if "netdev-budget" in each["what"]]
     assert [each["what"] for each in wrote] == [
         "netdev-budget = 280",
         "netdev-budget-usecs = 30000",

@@ -126,7 +126,7 @@ class Bench:
 
     def events(self) -> list[str]:
         """But for the one that says that this kernel offers no RFS."""
-        return [event.kind for event in self.log.after(0, 1000) if event.kind != "means"]
+        return [event.kind for event in self.log.after(0, 1000) if event.kind != "method"]
 
     def nic(self, **changes: Any) -> None:
         view: NicView = replace(NIC, **changes)

@@ -35,7 +35,7 @@ class Bed:
         self.memory = Memory.of(Policy((), (RULE,), "auto", 64, 0, ()))
         self.engine = Engine(self.memory)
         self.engine.handle(NicAttached(DISARMED, armed=False), 0)
-        self.journal = FilterJournal(folder / "rules.journal")
+        self.journal = FilterJournal(folder / "filters.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         for number in (1, 2):
             match = Match.of(key(number))

@@ -115,7 +115,7 @@ def test_how_it_is_steered_follows_from_what_was_read_and_is_said_once() -> None
     engine = an_engine()
     (log,) = engine.handle(MethodDue("nic"), 0)
     assert isinstance(log, Log)
-    assert (log.kind, log.what) == ("means", "rules")
+    assert (log.kind, log.what) == ("method", "filters")
     assert engine.handle(MethodDue("nic"), 0) == []
     engine.handle(NicRead(replace(NIC, conflicts=(ANOTHER,))), 0)
     assert engine.views["nic"].method is SteeringMethod.FILTERS  # not all has been read yet

@@ -116,7 +116,7 @@ def test_threads_and_children_are_kept_off(bed: Bed, group: Callable[..., Group]
     it = group()
     it.comes_to("0-2")
     says(bed, it.app, f"cgroup {it.path} may not use CPUs 3: cpuset.cpus is 0-2.")
-    assert len(about(bed, it, "knob")) == 1
+    assert len(about(bed, it, "setting")) == 1
     it.app.host.tell("child")
     it.app.host.tell("thread 1")
     until(lambda: len(it.threads()) == 3, "it has a thread and a child", 30)
@@ -125,7 +125,7 @@ def test_threads_and_children_are_kept_off(bed: Bed, group: Callable[..., Group]
         os.sched_setaffinity(it.app.pid, {3})
     reported = bed.daemon.get("/v1/doctor")["findings"]
     assert any(f["level"] == "ok" and it.path in f["what"] for f in reported), reported
-    assert len(about(bed, it, "knob", "undo")) == 1
+    assert len(about(bed, it, "setting", "undo")) == 1
 
 
 @contextmanager

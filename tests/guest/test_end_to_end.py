@@ -119,7 +119,7 @@ def test_what_is_shown_is_what_the_nic_has(bed: Bed) -> None:
     apps = [bed.apps.tcp() for _ in range(3)]
     for app in apps:
         bed.steered(app)
-    rows = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
+    rows = bed.daemon.get(f"/v1/filters?nic={NAME}")["filters"]
     assert sorted(row["location"] for row in rows) == sorted(
         int(number) for number in re.findall(r"^Filter: (\d+)", ethtool("-n", NAME), re.MULTILINE)
     )

@@ -79,8 +79,8 @@ def test_the_driver_refuses_filters_and_so_do_we(bed: Bed, name: str, driver: st
     )
     assert re.search("not supported|Cannot insert|Invalid", refused.stderr), refused
     (nic,) = bed.daemon.get("/v1/nics")["nics"]
-    assert nic["means"] == METHODS[driver]
-    assert NO_FILTERS.search(nic["means_why"]), nic["means_why"]
+    assert nic["method"] == METHODS[driver]
+    assert NO_FILTERS.search(nic["method_why"]), nic["method_why"]
     said = bed.daemon.get(f"/v1/doctor?nic={name}")["findings"]
     assert any(NO_FILTERS.search(each["what"]) for each in said), json.dumps(said, indent=1)
 

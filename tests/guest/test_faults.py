@@ -28,7 +28,7 @@ def listed() -> list[int]:
 
 
 def shown(bed: Bed) -> list[int]:
-    rules = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
+    rules = bed.daemon.get(f"/v1/filters?nic={NAME}")["filters"]
     return sorted(row["location"] for row in rules)
 
 

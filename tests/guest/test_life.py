@@ -62,7 +62,7 @@ def whole(bed: Bed, apps: list[Application], nic: str = NAME) -> None:
     rows = [bed.steered(app) for app in apps]
     assert {row["nic"] for row in rows} == {nic}
     assert sorted(row["rule"] for row in rows) == listed(nic)
-    shown = bed.daemon.get(f"/v1/rules?nic={nic}")["rules"]
+    shown = bed.daemon.get(f"/v1/filters?nic={nic}")["filters"]
     assert sorted(row["location"] for row in shown) == listed(nic)
 
 
@@ -115,7 +115,7 @@ def test_somebody_elses_rules_are_never_touched(bed: Bed, apps: list[Application
     bed.unknown(extra)
     assert listed() == sorted([*before, 3])
     assert ethtool("-n", NAME, "rule", "3") == foreign
-    shown = bed.daemon.get(f"/v1/rules?nic={NAME}")["rules"]
+    shown = bed.daemon.get(f"/v1/filters?nic={NAME}")["filters"]
     assert [row["location"] for row in shown if not row["ours"]] == [3]
     bed.daemon.order("pause", NAME)
     assert listed() == [3]

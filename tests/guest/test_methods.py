@@ -48,7 +48,7 @@ def test_one_owner_while_armed_and_all_as_before_afterwards(tmp_path: Path, rule
         xps = [int(mask, 16) for mask in read("tx", "xps_cpus")]
         assert xps == [1 << int(cpu) for cpu in cpus]
         (nic,) = bed.daemon.get("/v1/nics")["nics"]
-        assert nic["means"] == ("rules" if rules else "rss")
+        assert nic["method"] == ("filters" if rules else "rss")
         app = bed.apps.tcp()
         bed.row(app, lambda row: row["state"] in ("steered", "rss"), "is steered")
         bed.daemon.order("disarm", NAME)
@@ -78,7 +78,7 @@ def test_a_nic_without_filters_keeps_rfs_under_the_built_in_policy(tmp_path: Pat
         bed.daemon.config.write_text("version: 1\n")
         bed.start()
         (nic,) = bed.daemon.get("/v1/nics")["nics"]
-        assert (nic["means"], "order: immediate" in nic["means_why"]) == ("rfs", True)
+        assert (nic["method"], "order: immediate" in nic["method_why"]) == ("rfs", True)
         assert read("rx", "rps_flow_cnt") == ["2048"] * 4
         app = bed.apps.tcp()
         away = app.cpu  # without RFS its packets arrive elsewhere, so it needs its entry
@@ -135,7 +135,7 @@ def test_one_queue_is_served_by_rfs(tmp_path: Path) -> None:
         before = settings(bed)
         bed.start()
         (nic,) = bed.daemon.get("/v1/nics")["nics"]
-        assert (nic["means"], "one receive queue" in nic["means_why"]) == ("rfs", True)
+        assert (nic["method"], "one receive queue" in nic["method_why"]) == ("rfs", True)
         assert SOCK_FLOWS.read_text().strip() == "32768"
         assert (QUEUES / "rx-0/rps_flow_cnt").read_text().strip() == "32768"
         app = bed.apps.tcp()

@@ -67,7 +67,7 @@ def test_the_queue_of_a_thread_that_wanders_gets_rfs_and_threads_are_given_back(
             until(wanders, "a queue has RFS", LONG_S, STAY_S)
 
             def settings() -> list[str]:
-                return [each["what"] for each in bed.daemon.events("knob")]
+                return [each["what"] for each in bed.daemon.events("setting")]
 
             until(lambda: given_back(settings()), "threads are given back", LONG_S, SELDOM_S)
             bed.daemon.end()

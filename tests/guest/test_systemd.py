@@ -107,7 +107,7 @@ def test_enabled_and_started_it_is_ready_when_it_has_looked(bed: Bed) -> None:
 
 def test_it_steers_within_its_bounds(bed: Bed, app: Application) -> None:
     bed.steered(app)
-    assert bed.daemon.events("refused", "births", "notify", "manual") == []
+    assert bed.daemon.events("refused", "handshakes", "notify", "manual") == []
     pid = show("MainPID")
     status = dict(
         line.split(":\t", 1) for line in Path("/proc", pid, "status").read_text().splitlines()

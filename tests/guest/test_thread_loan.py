@@ -66,7 +66,7 @@ def test_live_flows_move_by_threads_that_are_given_back(tmp_path: Path) -> None:
         bed.start()
         until(lambda: arrive(bed, flows), "all come to their server", LONG_S, SELDOM_S)
         until(lambda: THREADED.read_text().strip() == "0", "threads are given back", LONG_S)
-        switched = [e for e in bed.daemon.events("knob") if e["what"].startswith("threaded")]
+        switched = [e for e in bed.daemon.events("setting") if e["what"].startswith("threaded")]
         assert {each["what"] for each in switched} == {"threaded = 1", "threaded = 0"}
         assert not bed.daemon.events("violated")
         assert not [queue for queue in bed.lab.nic.queues() if queue.threaded]

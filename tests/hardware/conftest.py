@@ -22,7 +22,7 @@ def standing(nic: Nic) -> dict[str, Any]:
     return {
         "rules": [rule._replace(hits=None) for rule in nic.filters()],
         "rss": nic.rss(),
-        "knobs": dict(nic.settings()),
+        "settings": dict(nic.settings()),
         "queues": [(queue.index, queue.irq) for queue in nic.queues()],
     }
 

@@ -197,8 +197,7 @@ def test_command_line(name: str) -> None:
     found = json.loads(shown.output)
     assert (shown.exit_code, found["state"], len(found["queues"])) == (0, "up", 3)
     assert (found["filters"], found["filter_slots"]) == (0, 16)
-    assert (found["rules"], found["rule_slots"]) == (0, 16)  # their former names
-    assert run(app, ["up", "--name", name, "--rules", "8"]).exit_code != 0  # it has 16
+    assert run(app, ["up", "--name", name, "--filters", "8"]).exit_code != 0  # it has 16
     assert run(app, ["down", "--name", name]).output == f"lab {name} is down\n"
     shown = run(app, ["status", "--name", name, "--json"])
     assert (shown.exit_code, json.loads(shown.output)["state"]) == (1, "down")

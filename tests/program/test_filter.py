@@ -66,7 +66,7 @@ class Bed:
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Bed]:
-    made = Bed(tmp_path / "rules.journal")
+    made = Bed(tmp_path / "filters.journal")
     yield made
     made.journal.close()
 

@@ -39,7 +39,7 @@ def test_a_restart_finds_what_was_claimed_and_not_released(
     before: list[tuple[bool, Match]], after: list[tuple[bool, Match]]
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "rules.journal"
+        path = Path(directory) / "filters.journal"
         for steps in (before, after):
             journal = FilterJournal(path)
             for claim, match in steps:
@@ -49,7 +49,7 @@ def test_a_restart_finds_what_was_claimed_and_not_released(
 
 
 def test_a_journal_cut_at_any_byte_knows_every_rule_that_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     journal = FilterJournal(path)
     sizes = [0]
     for match in MATCHES:
@@ -63,7 +63,7 @@ def test_a_journal_cut_at_any_byte_knows_every_rule_that_was_written(tmp_path: P
 
 
 def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     journal = FilterJournal(path)
     journal.claim("nic", MATCHES[0])
     path.write_bytes(path.read_bytes() + b'["+","nic",[4,6')
@@ -73,7 +73,7 @@ def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
 
 
 def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     journal = FilterJournal(path)
     journal.claim("nic", MATCHES[0])
     for _ in range(10_000):
@@ -84,7 +84,7 @@ def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
 
 
 def test_what_is_released_is_left_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     FilterJournal(path).claim("nic", MATCHES[0])
     journal = FilterJournal(path)
     assert set(journal.left["nic"]) == {MATCHES[0]}
@@ -93,7 +93,7 @@ def test_what_is_released_is_left_no_more(tmp_path: Path) -> None:
 
 
 def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     journal = FilterJournal(path)
     journal.claim("nic", MATCHES[0])
     journal.locate("nic", MATCHES[0], 7)
@@ -111,7 +111,7 @@ def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path
 
 def test_every_filter_of_a_probe_that_was_killed_is_ours(tmp_path: Path) -> None:
     """A driver that takes one match twice has two of them, on two queues."""
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     first = FilterJournal(path).claims("nic")
     first.claim(MATCHES[0])
     second = FilterJournal(path)
@@ -126,7 +126,7 @@ def test_every_filter_of_a_probe_that_was_killed_is_ours(tmp_path: Path) -> None
 
 
 def test_a_renamed_interface_keeps_its_rules(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     journal = FilterJournal(path)
     journal.claim("eth0", MATCHES[0])
     journal.locate("eth0", MATCHES[0], 7)
@@ -220,7 +220,7 @@ def test_another_queue_in_a_file_of_before_leaves_the_last_two(tmp_path: Path) -
 
 
 def test_a_match_is_named_or_is_not(tmp_path: Path) -> None:
-    journal = FilterJournal(tmp_path / "rules.journal")
+    journal = FilterJournal(tmp_path / "filters.journal")
     journal.claim("nic", MATCHES[0])
     assert journal.names("nic")
     assert journal.names("nic", MATCHES[0])
@@ -229,7 +229,7 @@ def test_a_match_is_named_or_is_not(tmp_path: Path) -> None:
 
 
 def test_what_is_claimed_while_the_file_is_written_anew_is_in_the_new_file(tmp_path: Path) -> None:
-    path = tmp_path / "rules.journal"
+    path = tmp_path / "filters.journal"
     journal, claimed = FilterJournal(path), list[Match]()
     before = path.stat().st_ino
     while path.stat().st_ino == before:

@@ -152,7 +152,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))  # it is synced often
-        self.path = self.folder / "rules.journal"
+        self.path = self.folder / "filters.journal"
         self.journal = FilterJournal(self.path)
         self.state: State = {}
 

@@ -28,7 +28,7 @@ class Bed:
 
     def __init__(self, folder: Path) -> None:
         self.nic = FakeNic()
-        self.journal = FilterJournal(folder / "rules.journal")
+        self.journal = FilterJournal(folder / "filters.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         self.journal.claim("nic", OURS, 2)
         self.journal.locate("nic", OURS, 7)

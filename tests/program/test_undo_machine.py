@@ -197,7 +197,7 @@ class Run:
 
     def __init__(self, world: World) -> None:
         self._world, nic = world, world.nic
-        self.journal = FilterJournal(world.folder / "rules.journal")
+        self.journal = FilterJournal(world.folder / "filters.journal")
         self.undo_journal = UndoJournal(world.folder / "originals.journal")
         self.orders = OperatorJournal(world.folder / "orders.journal")
         self.memory = memory_of(FlowTable(100), one_rule(1000, 10**12, world.mode))
@@ -483,7 +483,7 @@ class World:
         assert not moved, (moved, done)
 
     def offline(self) -> list[Restored]:
-        journal = FilterJournal(self.folder / "rules.journal")
+        journal = FilterJournal(self.folder / "filters.journal")
         undo_journal = UndoJournal(self.folder / "originals.journal")
         try:
             return offline.restored(journal, undo_journal)

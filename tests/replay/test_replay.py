@@ -165,13 +165,6 @@ def test_a_field_of_a_later_version_is_passed_over() -> None:
     assert decoded(type(NIC), data) == NIC
 
 
-def test_a_field_that_had_another_name_is_read() -> None:
-    nic = replace(NIC, settings={"rss": "0 1"}, method=SteeringMethod.RSS, method_why="no filters")
-    old = {"settings": "knobs", "method": "means", "method_why": "means_why"}
-    written = {old.get(name, name): value for name, value in encoded(nic).items()}
-    assert decoded(type(NIC), written) == nic
-
-
 def test_a_flow_is_steered_follows_its_thread_and_ends() -> None:
     second = SECOND_NS
     replay = played(

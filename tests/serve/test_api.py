@@ -85,7 +85,6 @@ def test_a_flow_has_every_field_of_the_design(daemon: Serving) -> None:
     assert first["remote"] == "10.9.0.1:40000"
     assert (first["pid"], first["tid"], first["comm"]) == (4120, 4121, "iperf3")
     assert first["placed"] is True
-    assert first["rule"] == first["filter"]  # the former name
     assert (first["state"], first["filter"], first["cookie"]) == ("steered", 100, 1_040_000)
 
 
@@ -161,7 +160,7 @@ def test_queues(daemon: Serving) -> None:
                              "policy": None},
         "reception_why_not": None, "reception_auto": None, "cpu": 3, "owner": None,
         "allowed_cpus": None, "filters": 3,
-        "rules": 3, "packets": 30, "bytes": 4500, "by_filter": 21, "by_rule": 21, "by_rss": 9,
+        "packets": 30, "bytes": 4500, "by_filter": 21, "by_rss": 9,
         "read_ns": None,
     }  # fmt: skip
     assert len(get(daemon, "/v1/queues?nic=eth1")["queues"]) == 4
@@ -173,10 +172,7 @@ def test_nics(daemon: Serving) -> None:
     assert (lab["filters"], lab["filters_ours"], lab["filter_slots"]) == (4, 1, 4096)
     assert len(lab["rss"]["table"]) == 128
     assert (eth1["nic"], eth1["armed"]) == ("eth1", False)
-    assert (lab["means"], lab["paused"], lab["filters_foreign"]) == ("rules", False, 3)
-    names = ("filters", "filters_ours", "filters_foreign", "filters_max", "filter_slots")
-    for name in names:
-        assert lab[name.replace("filter", "rule")] == lab[name]  # the former name
+    assert (lab["method"], lab["paused"], lab["filters_foreign"]) == ("filters", False, 3)
     assert lab["caps"]["flow_types"] is None
     assert lab["device"]["node"] is None
 
@@ -197,7 +193,7 @@ def test_a_nic_with_its_limits(daemon: Serving) -> None:
 
     daemon.do(limit)
     _, nic = get(daemon, "/v1/nics")["nics"]
-    assert (nic["means"], nic["means_why"]) == ("rss", "no filters")
+    assert (nic["method"], nic["method_why"]) == ("rss", "no filters")
     assert nic["caps"]["flow_types"] == ["tcp4", "udp6"]
     assert (nic["caps"]["probed"], nic["caps"]["why"]) == (False, "ntuple is off")
     assert nic["device"] == {
@@ -209,14 +205,13 @@ def test_a_nic_with_its_limits(daemon: Serving) -> None:
     assert get(daemon, "/v1/queues?nic=eth1")["queues"][0]["allowed_cpus"] == "0-3"
 
 
-@pytest.mark.parametrize("name", ["filters", "rules"])
-def test_filters_in_pages_by_both_names(daemon: Serving, name: str) -> None:
-    first = get(daemon, f"/v1/{name}?nic=lab:lab&limit=3")
-    assert [row["location"] for row in first[name]] == [9, 100, 101]
-    assert [row["ours"] for row in first[name]] == [False, True, False]
-    assert first[name][1]["match"] == "tcp from 10.9.0.1:40000 to 10.0.0.2:5201"
-    rest = get(daemon, f"/v1/{name}?nic=lab:lab&limit=3&cursor={first['next']}")
-    assert [row["location"] for row in rest[name]] == [102]
+def test_filters_in_pages(daemon: Serving) -> None:
+    first = get(daemon, "/v1/filters?nic=lab:lab&limit=3")
+    assert [row["location"] for row in first["filters"]] == [9, 100, 101]
+    assert [row["ours"] for row in first["filters"]] == [False, True, False]
+    assert first["filters"][1]["match"] == "tcp from 10.9.0.1:40000 to 10.0.0.2:5201"
+    rest = get(daemon, f"/v1/filters?nic=lab:lab&limit=3&cursor={first['next']}")
+    assert [row["location"] for row in rest["filters"]] == [102]
     assert rest["next"] is None
 
 

@@ -213,7 +213,7 @@ def test_the_daemon_tells_the_journal_of_every_change(
         file, _, line = rewrite["ATFND_SOURCE"].rpartition(":")
         assert "everything" in Path(file).read_text().splitlines()[int(line) - 1]
         assert rewrite["ATFND_WHY"]
-        settings = [each for each in journal.read() if each["ATFND_EVENT"] == "knob"]
+        settings = [each for each in journal.read() if each["ATFND_EVENT"] == "setting"]
         assert all(each["ATFND_NEW"] and each["ATFND_SOURCE"] for each in settings)
         assert bed.daemon.said() == ""
         events = {row["seq"]: row for row in bed.daemon.events()}

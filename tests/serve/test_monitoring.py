@@ -64,8 +64,8 @@ def test_what_is_counted(daemon: Serving) -> None:
     assert value(found, "atfnd_received_bytes_total", **of, local="true") == 900
     assert value(found, "atfnd_received_bytes_total", **of, local="false") == 100
     assert value(found, "atfnd_interface_armed", interface="eth1") == 0
-    assert value(found, "atfnd_rules", **of, owner="atfnd") == 1
-    assert value(found, "atfnd_rule_slots", **of) == 4096
+    assert value(found, "atfnd_filters", **of, owner="atfnd") == 1
+    assert value(found, "atfnd_filter_slots", **of) == 4096
     assert value(found, "atfnd_loop_lateness_seconds_bucket", le="0.01") == 99
     assert value(found, "atfnd_loop_lateness_seconds_bucket", le="+Inf") == 100
     assert value(found, "atfnd_loop_lateness_seconds_count") == 100
@@ -76,8 +76,8 @@ def test_what_is_counted(daemon: Serving) -> None:
 
 def test_what_is_not_known_has_no_series(daemon: Serving) -> None:
     names = {name for name, _ in scraped(daemon)}
-    assert "atfnd_rules_max" not in names
-    assert ("atfnd_rules", (("interface", "eth1"), ("owner", "others"))) not in scraped(daemon)
+    assert "atfnd_filters_max" not in names
+    assert ("atfnd_filters", (("interface", "eth1"), ("owner", "others"))) not in scraped(daemon)
 
 
 def test_openmetrics_where_it_is_asked_for(daemon: Serving) -> None:
@@ -128,7 +128,7 @@ def test_every_metric_is_in_the_docs(shared_lab: Lab, tmp_path: Path) -> None:
     suffixes = ("_bucket", "_count", "_sum", "_created")
     bases = {re.sub(f"({'|'.join(suffixes)})$", "", name) for name in known}
     assert documented - bases <= {
-        "atfnd_rules_max",
+        "atfnd_filters_max",
         "atfnd_refusals_total",
         "atfnd_guard_cpu_per_byte_change_ratio",
         "atfnd_forwarded_distance_packets_total",
@@ -158,7 +158,7 @@ def of_a_running_daemon(lab: Lab, folder: Path) -> Samples:
         assert value(found, "atfnd_flows", **steered) == 1
         assert value(found, "atfnd_changes_total", interface=name, kind="insert") >= 1
         assert value(found, "atfnd_interface_armed", interface=name) == 1
-        assert value(found, "atfnd_rules", interface=name, owner="atfnd") == 1
+        assert value(found, "atfnd_filters", interface=name, owner="atfnd") == 1
         return found
 
 
@@ -241,7 +241,7 @@ def test_rules_and_dashboard_ask_for_what_is_there(everything: Labels) -> None:
         ("rate(atfnd_move_total[5m])", "no metric atfnd_move_total"),
         ('atfnd_flows{status="manual"}', "atfnd_flows has no status"),
         ("sum by (nic) (atfnd_flows)", "nothing has nic"),
-        ("atfnd_rules / on (queue) atfnd_rules_max", "nothing has queue"),
+        ("atfnd_filters / on (queue) atfnd_filters_max", "nothing has queue"),
     ],
 )
 def test_planted_faults(everything: Labels, expression: str, fault: str) -> None:

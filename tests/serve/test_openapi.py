@@ -78,7 +78,6 @@ def test_it_is_served(daemon: Serving) -> None:
         ("/v1/queues", ""),
         ("/v1/nics", ""),
         ("/v1/filters", "nic=lab:lab&limit=2"),
-        ("/v1/rules", "nic=lab:lab&limit=2"),
         ("/v1/topology", ""),
         ("/v1/cpu-time", ""),
         ("/v1/events", "limit=5"),
@@ -121,7 +120,6 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
         ("GET", "/v1/flows/stream", "all=2", 400),
         ("GET", "/v1/queues", "nic=nope", 404),
         ("GET", "/v1/filters", "", 400),
-        ("GET", "/v1/rules", "", 400),
         ("GET", "/v1/gain", "seconds=0", 400),
         ("GET", "/v1/gain", "seconds=61", 400),
         ("GET", "/v1/gain", "nic=nope", 404),
@@ -154,7 +152,6 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
         query = {
             "/v1/explain": f"flow=cookie:{row['cookie']}",
             "/v1/filters": f"nic={quote(name)}",
-            "/v1/rules": f"nic={quote(name)}",
             "/v1/record": "seconds=1&max=3",
             "/v1/gain": "seconds=1",
             "/v1/pairs": "seconds=1",

@@ -117,7 +117,7 @@ def test_nothing_can_be_changed(port: int, method: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/nics", "/v1/filters", "/v1/rules", "/v1/events", "/v1/events/stream",
+    ["/v1/nics", "/v1/filters", "/v1/events", "/v1/events/stream",
      "/v1/pairs", "/v1/pairs/explain",
      "/v1/explain?flow=1", "/v1/policy", "/v1/plan", "/v1/record", "/v1/doctor",
      "/v1/doctor?nic=lo",

@@ -29,7 +29,7 @@ from tests.simulation.world import World
 __all__ = ["CPUS", "WRITES", "Side", "WorldSide", "Writes", "config", "script"]
 
 CPUS = 2  # and as many queues
-WRITES = "insert", "rewrite", "delete", "queue-cpu", "knob"
+WRITES = "insert", "rewrite", "delete", "queue-cpu", "setting"
 STEP_NS = 5_000_000_000
 
 Writes = dict[str, list[str]]  # by application, or `NIC`: kinds, and where to

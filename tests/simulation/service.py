@@ -112,7 +112,7 @@ class Service:
 
     def _open_journals(self) -> None:
         self._closing.clear()
-        self._closing.append(journal := WatchedJournal(self._run_dir / "rules.journal"))
+        self._closing.append(journal := WatchedJournal(self._run_dir / "filters.journal"))
         self._closing.append(undo_journal := UndoJournal(self._run_dir / "originals.journal"))
         self._closing.append(orders := OperatorJournal(self._run_dir / "orders.journal"))
         self.journal, self.undo_journal, self.orders = journal, undo_journal, orders

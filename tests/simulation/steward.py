@@ -78,7 +78,7 @@ class Steward:
         self._world.dead = False
         self._world.note("start", "the daemon starts")
         self._world.operation("start")
-        self.journal = FilterJournal(self._run_dir / "rules.journal")
+        self.journal = FilterJournal(self._run_dir / "filters.journal")
         try:
             self.undo_journal = UndoJournal(self._run_dir / "originals.journal")
         except BaseException:

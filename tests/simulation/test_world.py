@@ -235,7 +235,7 @@ def test_a_record_that_is_lost_is_counted_and_tried_again(world: World) -> None:
 def test_a_journal_is_whole_wherever_its_daemon_is_killed(
     world: World, tmp_path: Path, operations: int
 ) -> None:
-    disk, path = Disk(world), tmp_path / "rules.journal"
+    disk, path = Disk(world), tmp_path / "filters.journal"
     with disk.mounted():
         journal = FilterJournal(path)
         world.kill_after = operations

@@ -155,7 +155,7 @@ def is_move(event: Row) -> bool:
     it says that this went wrong."""
     kind = event["kind"]
     placed = kind == "insert" and event["flow"] is not None
-    return placed or kind in _MOVES or (kind == "knob" and event["what"].startswith("rss = "))
+    return placed or kind in _MOVES or (kind == "setting" and event["what"].startswith("rss = "))
 
 
 _FLOW = (

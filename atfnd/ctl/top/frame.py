@@ -18,7 +18,7 @@ from rich.text import Text
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import wrapped
-from atfnd.ctl.output import kind, text
+from atfnd.ctl.output import text
 from atfnd.ctl.top.cells import AT, BAD, BOLD, FAINT, GOOD, HEAD, bar, rate
 from atfnd.ctl.top.figures import CpuFigure, Figures, FlowFigure, QueueFigure
 from atfnd.ctl.top.forwarded import forwarded_lines, how_forwarded
@@ -271,5 +271,5 @@ def _move(event: Row) -> Text:
     at = datetime.fromisoformat(event["time"]).astimezone()
     line = Text().append(f"{at:%H:%M:%S} ", FAINT)
     bad = event["kind"] in ("violated", "unproven", "no effect")
-    line.append(f"{kind(event['kind']):<9} ", BAD if bad else GOOD)
+    line.append(f"{text(event['kind']):<9} ", BAD if bad else GOOD)
     return line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})")

@@ -20,7 +20,7 @@ from atfnd.program.journals.record_file import Format, Record, RecordFile
 
 __all__ = ["FilterJournal", "NicClaims"]
 
-FORMAT = Format("rules", 1)
+FORMAT = Format("filters", 1)
 
 # The location, None as long as it is not known. Then the queue that the filter may have had before,
 # if it is being turned, and the one it has; without a queue, it is ours on any.

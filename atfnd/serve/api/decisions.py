@@ -131,8 +131,6 @@ def _interface_view(rule: InterfaceRule) -> View:
         "unowned": rule.unowned,
         "rss_hash": rule.rss_hash,
         "serve_on": str(rule.serve_on) if rule.serve_on.cpus else None,
-        "rules_max": rule.filters_max,  # their former names
-        "rules_reserve": rule.filters_reserve,
     }
 
 
@@ -147,7 +145,6 @@ def planned_view(planned: Planned, sources: dict[str, str], now_ns: int) -> View
     return action.shown() | {
         "proto": None if action.key is None else Protocol(action.key.protocol).name.lower(),
         "filter": action.location,
-        "rule": action.location,  # its former name
         "source": sources.get(action.rule_name),
         "due_s": None if due_ns is None else round(max(due_ns - now_ns, 0) / 1e9, 3),
         "commands": list(planned.commands),

@@ -65,7 +65,6 @@ class Api:
             "/v1/queues": self.queues,
             "/v1/nics": self.nics,
             "/v1/filters": self.filters,
-            "/v1/rules": self.rules,  # its former name
             "/v1/topology": self.topology,
             "/v1/cpu-time": self.cpu_time,
             "/v1/doctor": self.doctor,
@@ -167,12 +166,6 @@ class Api:
         )
 
     async def filters(self, request: web.Request) -> web.StreamResponse:
-        return await self._filters(request, "filters")
-
-    async def rules(self, request: web.Request) -> web.StreamResponse:
-        return await self._filters(request, "rules")
-
-    async def _filters(self, request: web.Request, named: str) -> web.StreamResponse:
         query = query_of(request, "nic", "limit", "cursor")
         limit = number(query, "limit", 100, 1, PAGE)
         after = number(query, "cursor", -1, -1)
@@ -185,7 +178,7 @@ class Api:
         page = nic.filters[first : first + limit]
         more = page[-1].location if first + limit < len(nic.filters) else None
         rows = (views.filter_view(nic, each) for each in page)
-        return await row_list(request, named, rows, lambda: {"next": more})
+        return await row_list(request, "filters", rows, lambda: {"next": more})
 
     async def topology(self, request: web.Request) -> web.StreamResponse:
         query_of(request)

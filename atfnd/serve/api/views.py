@@ -90,7 +90,6 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
         "home": None if flow.pinned is None else flow.home.value,
         "state": flow.state.value,
         "filter": flow.location,
-        "rule": flow.location,  # its former name
         "policy": flow.rule_name,
         "why": flow.why,
         "nic": flow.nic,
@@ -125,7 +124,6 @@ def socket_view(found: SocketFound, left_by: str | None) -> View:
         "home": None,
         "state": found.state.value,
         "filter": None,
-        "rule": None,
         "policy": "",
         "why": why_unsteered(found, left_by),
         "nic": found.nic,
@@ -156,15 +154,13 @@ def _since(at_ns: int, now_ns: int) -> float:
 
 
 def _filter_counts(nic: NicView) -> View:
-    """Each count by its name and by its former one."""
-    counts = {
+    return {
         "filters": len(nic.filters),
         "filters_ours": len(nic.owned),
         "filters_foreign": len(nic.filters) - len(nic.owned),
         "filters_max": nic.budget,
         "filter_slots": nic.caps.filter_slots,
     }
-    return {**counts, **{name.replace("filter", "rule"): each for name, each in counts.items()}}
 
 
 def nic_view(nic: NicView) -> View:
@@ -179,8 +175,6 @@ def nic_view(nic: NicView) -> View:
         "driver": caps.driver,
         "method": nic.method.value,
         "method_why": nic.method_why,
-        "means": nic.method.value,  # former names of fields stay, as docs/api.md promises
-        "means_why": nic.method_why,
         "queues": len(nic.queues),
         **_filter_counts(nic),
         "ring_size": nic.ring_size,
@@ -189,7 +183,6 @@ def nic_view(nic: NicView) -> View:
             "probed": caps.probed,
             "why": caps.why,
             "filters": caps.filters,
-            "rules": caps.filters,  # its former name
             "flow_types": _flow_types(caps.flow_types),
             "prefix_masks": caps.prefix_masks,
             "actuator": caps.actuator.value,
@@ -200,7 +193,6 @@ def nic_view(nic: NicView) -> View:
         "device": asdict(nic.device),
         "conflicts": [asdict(each) for each in nic.conflicts],
         "settings": dict(nic.settings),
-        "knobs": dict(nic.settings),
         "manual": sorted(nic.manual),
         "rss": None if nic.rss is None else _rss(nic, nic.rss),
     }
@@ -255,9 +247,7 @@ def queue_views(nic: NicView) -> Iterator[View]:
             "owner": nic.owners.get(queue.index),
             "allowed_cpus": nic.settings.get(f"queue-cpu:{queue.index}"),
             "filters": filters[queue.index],
-            "rules": filters[queue.index],  # its former name
             **{name: getattr(stats, name, None) for name in _COUNTED},
-            "by_rule": getattr(stats, "by_filter", None),  # its former name
             "read_ns": nic.read_ns,
         }
 

@@ -14,7 +14,7 @@ UNWANTED = {
     "dropped",
     "journal",
     "lost",
-    "lost-rule",
+    "lost-filter",
     "manual",
     "napis",
     "no effect",
