@@ -80,6 +80,8 @@ class LookedAt:
 
     def open(self, scheme: str = "light", pixels: int = 1280) -> None:
         """Load it anew, and wait until it has shown everything once."""
+        self.tab.open("about:blank")  # what was there may ask a daemon that is gone
+        self.tab.value("0")
         self.tab.seen.clear()
         self.tab.scheme(scheme)
         self.tab.width(pixels)

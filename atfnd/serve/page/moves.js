@@ -35,7 +35,8 @@ export class Moves {
     const ended = samples
       .flatMap(({ uptime_s, moves }) => moves.map((each) => ({ ...each, bin: bin(uptime_s) })))
       .filter((each) => each.bin > last - BINS);
-    say(this.#none, ended.length > 0 ? "" : `no move has ended in the ${over.name}`);
+    say(this.#none, `no move has ended in the ${over.name}`);
+    this.#none.hidden = ended.length > 0;
     this.#charts.forEach((chart) => chart.show(ended, last, over));
     say(this.#lately, over.name);
     const rows = totals.map(({ mechanism, verdict, count }) => {
