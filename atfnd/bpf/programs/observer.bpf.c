@@ -107,8 +107,11 @@ static __always_inline int report(struct sock *sk, struct socket_state *state, i
 	began_ns = state->window_ns;
 	state->window_ns = 0;
 	thread = known_thread(tid, state->reported_cpu, began_ns);
-	if (thread && !pinned)
-		moved(thread, home, state->reported_cpu, (int)record->rx_cpu, paid, record->at_ns);
+	if (thread && !pinned) {
+		struct stay_move move = { record->at_ns, home, state->reported_cpu, rx, paid };
+
+		moved(thread, &move);
+	}
 	thread = thread ?: bpf_map_lookup_elem(&threads, &tid);
 	state->goes_along = pinned && !together(rx, state->reported_cpu, OBSERVER_CPU);
 	if (thread) {
@@ -170,50 +173,49 @@ static __always_inline __u32 belongs(struct sock *sk, struct socket_state *state
 	return state->due_cpu == OBSERVER_NO_CPU ? state->reported_cpu : state->due_cpu;
 }
 
-/* Is a record of this call worth it, and which part of the machine is `home` then? A thread that may
- * run on one CPU only stays; a flow that was never placed is placed once. */
-static __always_inline enum verdict judge_stay(struct socket_state *state, __u32 cpu, int rx,
-					       int length, __u64 now, __u32 *home)
+/* Is a record of this call worth it, and which part of the machine is the home then? A thread that
+ * may run on one CPU only stays; a flow that was never placed is placed once. */
+__noinline __u32 judge_stay(const struct socket_state *state, __u32 cpu, int rx, __u32 length,
+			    __u64 now)
 {
-	bool first = state->reported_cpu == OBSERVER_NO_CPU;
-	__u32 paid, before = state->home;
-	__u32 tid = bpf_get_current_pid_tgid();
+	__u32 paid, home, before, tid = bpf_get_current_pid_tgid();
 	struct thread_state *thread;
-	bool stayed;
+	bool first, stayed;
 
-	*home = OBSERVER_CPU;
+	if (!state)
+		return UNPAID;
+	first = state->reported_cpu == OBSERVER_NO_CPU;
+	before = state->home;
 	if (!prices.move_ns || is_pinned())
-		return PLACE;
+		return VERDICT(PLACE, OBSERVER_CPU);
 	thread = known_thread(tid, cpu, now);
 	if (!thread && first && prices.doubt >= WANDERS)
 		thread = bpf_map_lookup_elem(&threads, &tid); /* it has no home yet */
 	if (!thread)
-		return first || (before == OBSERVER_CPU && state->reported_cpu == cpu) ? PLACE
-										       : UNPAID;
+		return first || (before == OBSERVER_CPU && state->reported_cpu == cpu)
+			       ? VERDICT(PLACE, OBSERVER_CPU)
+			       : VERDICT(UNPAID, OBSERVER_CPU);
 	add_call(thread, cpu, rx, length, now);
-	*home = home_of(thread);
-	paid = paid_level(thread, *home, now);
-	if (paid == OBSERVER_CPU || (paid < OBSERVER_LEVELS && !together(cpu, rx, paid))) {
-		*home = paid;
-		return PAID;
-	}
-	if (!first && *home > before)
-		return HABIT;
+	home = home_of(thread);
+	paid = paid_level(thread, home, now);
+	if (paid == OBSERVER_CPU || (paid < OBSERVER_LEVELS && !together(cpu, rx, paid)))
+		return VERDICT(PAID, paid);
+	if (!first && home > before)
+		return VERDICT(HABIT, home);
 	if (first)
-		return *home < OBSERVER_LEVELS ? PLACE : HABIT;
+		return VERDICT(home < OBSERVER_LEVELS ? PLACE : HABIT, home);
 	/* It has stayed since it was reported: what was asked for then has not come about. */
 	stayed = before < OBSERVER_LEVELS && together(state->reported_cpu, cpu, before) &&
 		 thread->at[before].since_ns <= state->reported_ns;
-	*home = before;
-	return stayed ? PLACE : UNPAID;
+	return VERDICT(stayed ? PLACE : UNPAID, before);
 }
 
 static __always_inline int off_target(struct sock *sk, struct socket_state *state, __u32 cpu,
 				      int rx, int length)
 {
 	__u64 now = bpf_ktime_get_ns();
-	__u32 home;
-	enum verdict verdict = judge_stay(state, cpu, rx, length, now, &home);
+	__u32 judged = judge_stay(state, cpu, rx, length, now), home = judged & 0xff;
+	enum verdict verdict = judged >> 8;
 	bool there;
 
 	if (!state->window_ns) {
