@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which test runs in which tier, and which runs alone: the one table of it.
 
-`quick` is `make test`; `full` is what `make test-all` runs besides. A file that is not named here
-is quick and runs beside others. `soak` repeats what has chance or counts in it, for hours.
+`quick` is `make test`; `full` is what `make test-all` runs besides; `demand` runs in `make soak` or
+when it is named: it judges the tests, not the product. A file that is not named here is quick and
+runs beside others. `soak` repeats what has chance or counts in it, for hours.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ALONE", "FULL", "LONG", "SMOKE", "SOAK", "file_of", "markers"]
+__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SMOKE", "SOAK", "file_of", "markers"]
 
 HERE = Path(__file__).parent
 
@@ -50,16 +51,34 @@ FULL = {
     "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
     "test_page_shown": "a browser",
-    "test_planted": "a run for each fault, and one without it",
     "test_random_faults": "faults by chance",
     "test_reload": "a policy after the other under traffic",
     "test_reload_often": "fifty policies",
     "test_servers": "downloads nginx, memcached and unbound",
     "test_sharing": "flows that come to share a filter, and leave it",
-    "test_some_mutants": "runs many tests for each of some faults",
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
+# Faults that are put into the product, and tests that were written for such faults.
+DEMAND = (
+    "test_aggregate_guards",
+    "test_audit_guards",
+    "test_birth_mutations",
+    "test_budget_guards",
+    "test_follow_guards",
+    "test_match_guards",
+    "test_move_device_guards",
+    "test_move_mutations",
+    "test_mutants",
+    "test_owner_guards",
+    "test_planted",
+    "test_port_filters_guards",
+    "test_prefix_filters_guards",
+    "test_some_mutants",
+    "test_steer_guards",
+    "test_table_guards",
+    "test_trials_guards",
+)
 # One of a file that is else `full`, in `make test`.
 SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 
@@ -140,5 +159,8 @@ def file_of(stem: str) -> Path:
 def markers(file: Path, test: str) -> set[str]:
     """The tier of a test function of this file, and `alone`."""
     stem = file.stem
-    found = {"full" if stem in FULL and test not in SMOKE else "quick"}
+    if stem in DEMAND:
+        found = {"demand"}
+    else:
+        found = {"full" if stem in FULL and test not in SMOKE else "quick"}
     return found | ({"alone"} if stem in ALONE else set())

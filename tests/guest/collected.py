@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Files of tests in a guest, and the machine each wants: its constant `GUEST`.
+"""Files of tests in a guest, and the machine each wants: that of `EVERY_NIC`, or its constant
+`GUEST`. Files that want the same machine share one start of it.
 
-`GUEST = ["--nic", "igb:2"]`: options of `python -m tests.guest`, read without importing the file.
+`GUEST = ["--cpus", "2x1x2"]`: options of `python -m tests.guest`, read without importing the file.
 `SECOND_GUEST`: the same, of another machine that its tests are to pass on, too.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,15 +19,14 @@ from typing import BinaryIO, NamedTuple
 from tests.guest.boot import Outcome, run
 from tests.guest.machine import Machine
 
-__all__ = ["Group", "machines_of", "run_tests", "together"]
+__all__ = ["EVERY_NIC", "Group", "machines_of", "not_ended", "run_tests", "together"]
+
+EVERY_NIC = ["--nic", "every"]
 
 # Start-up is what costs under TCG: nothing is loaded or written that the tests do not need.
 PYTEST = (
-    *("-q", "--durations=10", "-p", "no:cacheprovider", "-p", "pytest_timeout"),
-    *("-o", "timeout=600"),
-)
-TOGETHER = (
-    9  # files in one guest: a start is half a minute, but with a guest that dies all are lost
+    *("--durations=10", "-p", "no:cacheprovider", "-p", "pytest_timeout"),
+    *("-o", "timeout=600", "-o", "console_output_style=classic"),
 )
 ENVIRONMENT = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "PYTHONDONTWRITEBYTECODE=1")
 
@@ -39,7 +40,7 @@ class Group(NamedTuple):
 
 def machines_of(file: Path) -> list[Machine]:
     """What GUEST says, and SECOND_GUEST if there is one. OperatorError: their options are wrong."""
-    words: dict[str, list[str]] = {"GUEST": []}
+    words = {"GUEST": EVERY_NIC}
     for node in ast.parse(file.read_text()).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="GUEST" | "SECOND_GUEST" as name)], value=value):
@@ -50,15 +51,19 @@ def machines_of(file: Path) -> list[Machine]:
 
 
 def together(wanted: Iterable[tuple[Machine, Path]]) -> list[Group]:
-    """Files that want the same machine, some at a time."""
+    """Files that want the same machine."""
     wanting: dict[Machine, list[Path]] = {}
     for machine, file in wanted:
         wanting.setdefault(machine, []).append(file)
-    return [
-        Group(machine, tuple(same[first : first + TOGETHER]))
-        for machine, same in wanting.items()
-        for first in range(0, len(same), TOGETHER)
-    ]
+    return [Group(machine, tuple(same)) for machine, same in wanting.items()]
+
+
+def not_ended(group: Group, report: str) -> Group:
+    """Without the files whose tests had all run when the report broke off."""
+    begun = re.findall(r"^\S*\b(test_\w+\.py) ", report, re.MULTILINE)
+    names = [file.name for file in group.files]
+    first = names.index(begun[-1]) if begun else 0
+    return group._replace(files=group.files[first:])
 
 
 def run_tests(group: Group, report: BinaryIO, timeout_s: float) -> Outcome:

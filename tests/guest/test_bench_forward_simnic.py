@@ -23,7 +23,6 @@ from tests.guest.hardware import interrupts
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "nvme:6"]
 pytestmark = pytest.mark.usefixtures("own_affinity")
 DEFAULT_AFFINITY = Path("/proc/irq/default_smp_affinity")
 MODES = {"0": (0, 0, 0), "I": (0, 1, 2), "II": (0, 2, 1)}  # CPUs of Rx1, Rx2, Tx

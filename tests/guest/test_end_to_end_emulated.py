@@ -20,7 +20,6 @@ from tests.guest.simlab import a_lab_between, ethtool, ports
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "every"]
 METHODS = {"igb": "rfs", "virtio_net": "rss"}
 NO_FILTERS = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
 SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}

@@ -15,7 +15,6 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "every"]
 
 
 @pytest.mark.parametrize("pairs", [1, 0], ids=["platform", "msix"])

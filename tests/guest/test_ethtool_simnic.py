@@ -23,7 +23,6 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "every"]
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 CPUS = range(4)
 

@@ -16,7 +16,6 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "every"]
 ADMINS = 9001  # an interrupt that an admin has banned; it does not exist
 ALL = "0-3"
 

@@ -15,7 +15,6 @@ import pytest
 
 from atfnd.kernel.system.netns import open_socket, path_of
 
-GUEST = ["--nic", "every"]
 IGB = ("igb", 4, 1, [r"{nic}-rx-{queue}", r"{nic}-tx-{queue}"])
 VIRTIO = ("virtio_net", 4, 0, [r"virtio\d+-input\.{queue}", r"virtio\d+-output\.{queue}"])
 VMXNET3 = ("vmxnet3", 4, None, [r"{nic}-rxtx-{queue}"])

@@ -15,7 +15,6 @@ from tests.zygote import Forked
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "every"]
 PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")  # the others take long to load here
 
 

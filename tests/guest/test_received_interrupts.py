@@ -21,7 +21,6 @@ from tests.wait import until
 
 __all__: list[str] = []
 
-GUEST = ["--nic", "every"]
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 
 NEWEST = KERNELS["newest"].release.fullmatch(os.uname().release) is not None
