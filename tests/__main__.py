@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`python -m tests quick|rest|all|soak`: a tier of the suite (tests/tiers.py), in two pytest runs:
-the first takes files beside each other. Exits 1 when one of them failed.
+"""`python -m tests quick|rest|all|demand|soak`: a tier of the suite (tests/tiers.py), in two pytest
+runs: the first takes files beside each other. Exits 1 when one of them failed.
 
 ATFND_WORKERS: how many files at once. ATFND_TESTS_UNTIL: seconds since the epoch; no file is begun
 later, and those left out are named.
@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 2)
 BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
-TIERS = {"quick": "quick", "rest": "full", "all": "quick or full"}
+TIERS = {"quick": "quick", "rest": "full", "all": "quick or full", "demand": "demand"}
 PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
 NO_TESTS = 5  # pytest's exit code when nothing was selected
@@ -74,6 +74,7 @@ def tier(name: str) -> list[Ran]:
 def soak(hours: float) -> list[Ran]:
     """Rounds of faults by chance, each with a seed of its own, until the time is over."""
     end_s, done = time.monotonic() + hours * 3600, list[Ran]()
+    judged = ran("planted faults", ["-q", "-m", TIERS["demand"], *BESIDE])
     files = [str(file_of(each)) for each in SOAK]
     while not done or time.monotonic() < end_s:
         seed = random.randrange(1 << 31)
@@ -85,7 +86,7 @@ def soak(hours: float) -> list[Ran]:
         }
         done.append(ran(f"faults, seed {seed}", ["-q", *files, "-o", "timeout=7200"], more))
         done.append(ran("hypothesis", ["-q", "-m", "hypothesis", *BESIDE], more))
-    return done
+    return [judged, *done]
 
 
 def main() -> int:
