@@ -16,7 +16,6 @@ from tests.wait import until
 __all__: list[str] = []
 
 
-
 @pytest.mark.parametrize("pairs", [1, 0], ids=["platform", "msix"])
 def test_many_queues(pairs: int) -> None:
     with simnic(pairs=pairs, queues=64, max_queues=64, node=1) as (port, nic):
