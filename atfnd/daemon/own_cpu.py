@@ -24,9 +24,8 @@ def spent_ns() -> int:
     return time.process_time_ns() + int((children.ru_utime + children.ru_stime) * 1e9)
 
 
-async def keep(tell: Callable[[CpuSpent], object], *, counts: bool) -> None:
-    """Until it is cancelled. What the start took is not part of the account; unless it `counts`,
-    nothing is."""
+async def keep(tell: Callable[[CpuSpent], object]) -> None:
+    """Until it is cancelled. What the start took is not part of the account."""
     while True:
-        tell(CpuSpent(spent_ns() if counts else 0))
+        tell(CpuSpent(spent_ns()))
         await asyncio.sleep(_EVERY_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from atfnd.daemon.cpusets import cpusets_of
 from atfnd.daemon.executor import Executor
@@ -64,20 +64,42 @@ class SocketReader:
         self._in_force, self._log = in_force, log
         self._turns, self._lost = Turns(), 0
         self._turn: asyncio.TimerHandle | None = None  # the next one
+        self._looked_ns = 0.0  # what looks have taken since our CPU time was last read
+        self._rests = False  # until the next reading of it
         self._sees_threads = sees_every_thread()
         self.audited_ns = 0  # when the table's bytes were last read
         self.resyncs = 0
 
     def read(self) -> None:
-        """One wake-up: take the last observation of each socket, in order."""
+        """One wake-up. While nothing may be looked at, reports wait in the kernel for the next
+        reading of our CPU time."""
+        if self._may_look():
+            self._drain()
+        elif not self._rests:
+            self._rests = True
+            asyncio.get_running_loop().remove_reader(self._observer.fileno())
+
+    def go_on(self) -> None:
+        """Our CPU time has been read."""
+        self._looked_ns = 0.0
+        if self._rests:
+            self._rests = False
+            asyncio.get_running_loop().add_reader(self._observer.fileno(), self.read)
+            self._drain()
+        else:
+            self._take_turns()
+
+    def _drain(self) -> None:
+        """Take the last observation of each socket, in order."""
         waiting: dict[tuple[int, FlowKey | None], SocketSeen | SocketGone] = {}
-        for event in self._observed():
-            if isinstance(event, SocketSeen | SocketGone):
-                of = event.cookie, event.key if isinstance(event, SocketSeen) else None
-                waiting.pop(of, None)
-                waiting[of] = event
-            elif isinstance(event, ThreadReads):
-                self._births.read_first(event)
+        with self._charged():
+            for event in self._observed():
+                if isinstance(event, SocketSeen | SocketGone):
+                    of = event.cookie, event.key if isinstance(event, SocketSeen) else None
+                    waiting.pop(of, None)
+                    waiting[of] = event
+                elif isinstance(event, ThreadReads):
+                    self._births.read_first(event)
         for latest in waiting.values():
             if isinstance(latest, SocketSeen):
                 self._turns.add(latest)
@@ -102,11 +124,24 @@ class SocketReader:
         """Decide on waiting events, as far as it is their users' turn."""
         self.close()
         every_ns = decision_every_ns(self._in_force.policy)
-        for event in self._turns.take(every_ns, time.monotonic_ns()):
-            self._seen(event)
-        if (due_ns := self._turns.due_ns(every_ns)) is not None:
+        for event in self._turns.take(every_ns, time.monotonic_ns(), self._may_look):
+            with self._charged():
+                self._seen(event)
+        if (
+            self._may_look() and (due_ns := self._turns.due_ns(every_ns)) is not None
+        ):  # else: `go_on`
             wait_s = max(_TURN_S, (due_ns - time.monotonic_ns()) / 1e9)
             self._turn = asyncio.get_running_loop().call_later(wait_s, self._take_turns)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """What this takes is taken off what looks may cost."""
+        began_s = time.thread_time()
+        yield
+        self._looked_ns += (time.thread_time() - began_s) * 1e9
+
+    def _may_look(self) -> bool:
+        return self._looked_ns < self._engine.memory.cpu.looks_ns
 
     def _observed(self) -> Iterator[Observation]:
         """Observations that wait to be read; of a long burst, the first part."""

@@ -49,7 +49,7 @@ from atfnd.daemon.trying import Trying
 from atfnd.daemon.wanted_reports import WantedReports
 from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, RemainsDue, TakenUp, Tick
+from atfnd.engine.event import CpuSpent, CpusRead, RemainsDue, TakenUp, Tick
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Policy
 from atfnd.observe import Observer
@@ -277,7 +277,8 @@ class Supervisor:
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
         chores += [self._pairing.keep(), self._remembering.keep(self.pace)]
         chores.append(self._translating.keep(self.pace))
-        chores.append(own_cpu.keep(self._executor.take, counts=self.pace.counts))
+        if self.pace.counts:
+            chores.append(own_cpu.keep(self._spent))
         chores += map(rounds.regularly, looks)
         for trials in (self._trying, self._autopiloting):
             chores.append(rounds.regularly(trials.look, trials.pressing))
@@ -330,6 +331,10 @@ class Supervisor:
     def _look_at_reads(self) -> None:
         for session in self._sessions.values():
             session.watch.look_at_reads(armed=session.view.armed)
+
+    def _spent(self, spent: CpuSpent) -> None:
+        self._executor.take(spent)
+        self._sockets.go_on()
 
     def _due(self) -> None:
         """Carry out moves that are due, and turn indirection entries whose flows wait."""

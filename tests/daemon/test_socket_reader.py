@@ -5,6 +5,7 @@ in whose turn, and what is looked at again."""
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,27 @@ class TestWhatIsReported:
         read(parts, seen(1, 2, napi_id=101))
         read(parts, SocketGone(1, 1001))
         assert len(parts.engine.memory.table) == 0
+
+    def test_what_it_may_not_look_at_waits_for_the_next_reading(
+        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Then the last report of each socket counts."""
+        descriptor = os.eventfd(0)
+        monkeypatch.setattr(parts.observer, "fileno", lambda: descriptor)
+        cpu, second = parts.engine.memory.cpu, 1_000_000_000
+        cpu.read(0, 0)
+        parts.sockets._looked_ns = second
+        parts.observer.batches += [[seen(1, 2, napi_id=101)], [seen(1, 3, napi_id=101)]]
+
+        async def wake_up() -> None:
+            parts.sockets.read()
+            assert reported(parts) == []
+            cpu.read(0, second)
+            parts.sockets.go_on()
+
+        asyncio.run(wake_up())
+        os.close(descriptor)
+        assert [each.seen.app_cpu for each in parts.of(SocketReported)] == [3]
 
     def test_a_socket_of_no_nic_of_ours_is_left_alone(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=999))

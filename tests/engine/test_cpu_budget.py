@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,19 +27,26 @@ def begun(budget: CpuBudget, wanted: int) -> int:
     return sum(budget.pays() for _ in range(wanted))
 
 
+def looked(budget: CpuBudget, reports: int) -> int:
+    """What looks at so many reports take, of 0.25 ms each."""
+    took_ns = 0
+    for _ in range(reports):
+        took_ns += MS // 4 if took_ns < budget.looks_ns else 0
+    return took_ns
+
+
 def test_nothing_waits_before_the_first_reading() -> None:
     budget = CpuBudget(0.01)
     assert begun(budget, 10_000) == 10_000
     assert budget.cpu_use() is None
 
 
-def test_a_full_account_pays_a_window_and_what_was_spent_comes_off() -> None:
+def test_a_quarter_of_what_is_left_pays_for_moves() -> None:
     budget = CpuBudget(0.01)
     budget.read(7 * S, 0)  # what the start took does not count
-    assert begun(budget, 10_000) == 200  # of 0.5 ms: 100 ms
-    budget.read(7 * S + 100 * MS, S)
-    assert begun(budget, 10_000) == 20  # what one second has earned
-    budget.read(7 * S + 110 * MS, 2 * S)
+    assert begun(budget, 10_000) == 50  # of 0.5 ms: a quarter of 100 ms
+    budget.read(7 * S + 25 * MS, S)
+    assert begun(budget, 10_000) == 37  # a quarter of what is left
     assert not budget.over
 
 
@@ -108,30 +116,63 @@ def test_all_have_their_turn_however_many_wait() -> None:
     assert set(asked) >= set(budget.waiting)
 
 
-@given(st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 500)), max_size=60))
-def test_moves_cost_no_more_than_the_share_and_one_a_second(steps: list[tuple[int, int]]) -> None:
-    """Where nothing but moves takes time, each what it was taken for."""
-    budget, now_ns, spent_ns, forced = CpuBudget(0.01), 0, 0, 0
+STEP = st.tuples(st.integers(0, 500), st.integers(0, 500))  # moves and reports of a second
+
+
+@given(st.lists(STEP, min_size=1, max_size=40))
+def test_any_ten_seconds_cost_no_more_than_the_share(seconds: list[tuple[int, int]]) -> None:
+    """And one move and some looks at each reading, where moves and looks cost what they are taken
+    for."""
+    budget, spent_ns, at_reading, forced_ns = CpuBudget(0.01), 0, [0], [0]
     budget.read(0, 0)
-    for after_ms, wanted in steps:
-        now_ns += after_ms * MS
+    for second, (wanted, reports) in enumerate(seconds, 1):
         for number in range(wanted):
             if budget.pays():
                 spent_ns += MS // 2
             else:
                 budget.wait(key(number))
-        budget.read(spent_ns, now_ns)
+        spent_ns += looked(budget, reports)
+        budget.read(spent_ns, second * S)
+        at_reading.append(spent_ns)
+        forced_ns.append(forced_ns[-1] + MS // 2 + 3 * MS // 4)
         chosen = budget.turn(lambda each: 1.0)
-        forced += bool(chosen)
         spent_ns += len(chosen) * MS // 2
         for _ in chosen:
             assert budget.pays()
-        most_ns = 0.01 * (WINDOW_NS + now_ns) + forced * MS // 2
-        assert spent_ns <= most_ns + MS
+    for first, now_ns in enumerate(at_reading[10:]):
+        assert now_ns - at_reading[first] <= 100 * MS + forced_ns[10]
+
+
+@pytest.mark.parametrize("cost_ms", [1, 30, 300])
+def test_moves_that_turn_out_dear_are_begun_less_often(cost_ms: int) -> None:
+    """Ten flows always wait: a window has its share of CPU time, and one move at least."""
+    budget, spent_ns, at_reading = CpuBudget(0.01), 0, [0]
+    budget.read(0, 0)
+    for second in range(1, 120):
+        budget.read(spent_ns, second * S)
+        at_reading.append(spent_ns)
+        for number in range(10):
+            budget.wait(key(number))
+        for _ in budget.turn(lambda each: 1.0):
+            assert budget.pays()
+            spent_ns += cost_ms * MS
+    windows = [after - before for before, after in zip(at_reading, at_reading[10:], strict=False)]
+    settled = windows[40:]
+    assert max(settled) <= (100 + cost_ms) * MS
+    assert min(settled) >= cost_ms * MS
+
+
+def test_reports_wait_while_moves_have_used_the_window_up() -> None:
+    budget = CpuBudget(0.01)
+    assert looked(budget, 200) == 50 * MS  # nothing is limited yet
+    budget.read(0, 0)
+    assert looked(budget, 200) == 25 * MS  # a quarter
+    budget.read(100 * MS, S)
+    assert looked(budget, 200) == MS // 2  # so nothing is stalled
 
 
 class Machine:
-    """A thread per flow, and a budget that pays nothing but the one move a second."""
+    """A thread per flow, and a budget that pays nothing but the one move in a window."""
 
     def __init__(self) -> None:
         in_force = one_rule(0, S, Mode.IMMEDIATE, Migrant.THREAD)
@@ -147,8 +188,8 @@ class Machine:
                      born_ns=self.now_ns - 50 * S)  # fmt: skip
         return steer.seen(event._replace(**changes), NIC, RULE, self.memory, self.now_ns)
 
-    def a_second_later(self) -> list[FlowKey | None]:
-        self.now_ns += S
+    def later(self) -> list[FlowKey | None]:
+        self.now_ns += WINDOW_NS
         self.memory.cpu.read(S + self.now_ns, self.now_ns)  # all of the core
         plan = steer.paid({"nic": NIC}, self.memory, self.now_ns)
         return [action.key for action in plan]
@@ -161,14 +202,14 @@ def test_flows_that_wait_say_so_and_the_busiest_is_moved_first() -> None:
     entry = machine.memory.table.get(key(1))
     assert entry is not None
     assert "waits for CPU time of atfnd itself" in entry.why
-    assert [machine.a_second_later() for _ in range(4)] == [[key(3)], [key(2)], [key(1)], []]
+    assert [machine.later() for _ in range(4)] == [[key(3)], [key(2)], [key(1)], []]
 
 
 def test_a_thread_that_stays_is_worth_more_than_one_that_has_just_come() -> None:
     machine = Machine()
     machine.uses(1, age_s=1, bytes=2_000_000)
     machine.uses(2, age_s=30, bytes=1_000_000)
-    assert machine.a_second_later() == [key(2)]
+    assert machine.later() == [key(2)]
 
 
 def test_what_is_processed_on_a_far_node_is_worth_more() -> None:
@@ -179,7 +220,7 @@ def test_what_is_processed_on_a_far_node_is_worth_more() -> None:
     machine.memory.know_cpus(cpus, nodes)
     machine.uses(1, rx_cpu=0, bytes=2_000_000)
     machine.uses(2, rx_cpu=2, bytes=1_000_000)
-    assert machine.a_second_later() == [key(2)]
+    assert machine.later() == [key(2)]
 
 
 def test_a_queue_that_would_follow_waits_too() -> None:
@@ -215,7 +256,7 @@ def test_of_a_closed_socket_nothing_but_its_delete_is_left() -> None:
     assert machine.uses(1, app_cpu=2, rx_cpu=1) == ()
     (delete,) = retire.gone(1001, machine.memory)
     assert delete.kind is ActionKind.DELETE
-    assert machine.a_second_later() == []
+    assert machine.later() == []
     assert steer.take_up(NIC, machine.memory, machine.now_ns) == ()
     audit.record(Outcome(delete, machine.now_ns, 0, None, ""), machine.memory)
     assert len(machine.memory.table) == 0
