@@ -181,8 +181,8 @@ class OperatorCommands:
         self._switch(session, Armed)
         self._log.add("arm", "armed", why, nic=name, old=old, new=_standing(session))
         with self._nics.while_there(session):
-            self._nics.look_again(session)
             self._arming.meet(session)
+            self._nics.look_again(session)
             self._nics.filters.adopt(session)
         if name in self._nics.sessions:
             self._executor.take(TakenUp(name))

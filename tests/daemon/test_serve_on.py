@@ -35,3 +35,18 @@ def test_queues_come_there_and_go_back(lab: Lab, tmp_path: Path) -> None:
         until(lambda: 0 not in cpus(lab), "no queue is on CPU 0 again", 30)
         assert bed.daemon.ctl("restore", name).returncode == 0
         assert cpus(lab) == found
+
+
+def test_what_another_program_moved_while_no_daemon_ran_stays(lab: Lab, tmp_path: Path) -> None:
+    """Although the policy serves no queue there, and although it is armed anew."""
+    with a_bed(lab, tmp_path, "bpf", NOT_0) as bed:
+        bed.start()
+        until(lambda: 0 not in cpus(lab), "no queue is on CPU 0", 30)
+        name = lab.nic.name
+        assert bed.daemon.ctl("disarm", name).returncode == 0
+        bed.daemon.end()
+        lab.nic.write_setting("queue-cpu:1", "0")
+        bed.start()
+        assert bed.daemon.ctl("arm", name).returncode == 0
+        assert cpus(lab)[1] == 0
+        assert bed.daemon.get("/v1/nics")["nics"][0]["manual"] == ["queue-cpu:1"]
