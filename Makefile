@@ -166,7 +166,7 @@ install-tree: # from the wheels, without a network
 	  name() { sed "s|@prog@|$$each|g; s|@PROG@|$${each^^}|g" completions/$$1.in; }; \
 	  name bash >$(SHARE)/bash-completion/completions/$$each; \
 	  name zsh >$(ZSH)/_$$each; name fish >$(SHARE)/fish/vendor_completions.d/$$each.fish; done
-	@for each in README.md docs/*.md docs/internals/*.md docs/recipes/*.md docs/plots/* monitoring/*; do \
+	@for each in README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/internals/*.md docs/recipes/*.md docs/plots/* monitoring/*; do \
 	  install -D -m 644 $$each $(SHARE)/doc/atfnd/$$each; done
 	@install -d $(DESTDIR)$(SYSCONFDIR)/atfnd/policies $(DESTDIR)$(SYSCONFDIR)/atfnd/policies.d
 	@cp -n policies/*.yaml $(DESTDIR)$(SYSCONFDIR)/atfnd/policies/

@@ -100,16 +100,22 @@ def release(text: str, now: datetime) -> str:
 def _written(version: Release, now: datetime) -> dict[str, str]:
     """What each file that has a version says from now on."""
     [present] = re.findall(IN_PACKAGE, _read(PACKAGE), re.MULTILINE)
-    if not version.is_newer(Release.of(present)):
-        raise Refusal(f"{version.semantic} is not newer than {present}")
+    if Release.of(present).is_newer(version):
+        raise Refusal(f"{version.semantic} is older than {present}")
     head = f"## {version.semantic} - unreleased"
     if re.findall("^## .*$", _read("CHANGELOG.md"), re.MULTILINE)[:1] != [head]:
         raise Refusal(f"the first entry of CHANGELOG.md is not `{head}`")
     spec = _changed(_read(SPEC), r"^Version: +(\S+)$", version.rpm)
     spec = _changed(spec, r"(?<=atfnd-)([\w.~]+?)(?=/|\.tar\.gz)", version.rpm, times=2)
     [maintainer] = re.findall("^Maintainer: (.*)$", _read("debian/control"), re.MULTILINE)
+    if maintainer.endswith(".example>"):
+        raise Refusal(f"{maintainer} receives no mail: name somebody in debian/control")
     dated = f"## {version.semantic} - {now:%Y-%m-%d}"
     rpm_entry = f"* {now:%a %b %d %Y} {maintainer} - {version.rpm}-1\n- {NEWS}\n\n"
+    debian = _without(
+        _read("debian/changelog"), rf"atfnd \({re.escape(version.debian)}\)", "atfnd "
+    )
+    spec = _without(spec, rf"\* .* - {re.escape(version.rpm)}-1$", r"\* ")
     debian_entry = (
         f"atfnd ({version.debian}) bookworm; urgency=medium\n\n  * {NEWS}\n\n"
         f" -- {maintainer}  {format_datetime(now)}\n\n"
@@ -117,7 +123,7 @@ def _written(version: Release, now: datetime) -> dict[str, str]:
     return {
         "CHANGELOG.md": _changed(_read("CHANGELOG.md"), f"^({head})$", dated),
         PACKAGE: _changed(_read(PACKAGE), IN_PACKAGE, version.python),
-        "debian/changelog": debian_entry + _read("debian/changelog"),
+        "debian/changelog": debian_entry + debian,
         SPEC: _changed(spec, r"^%changelog\n()", rpm_entry),
         "pyproject.toml": _changed(_read("pyproject.toml"), '^version = "(.*)"$', version.python),
     }
@@ -131,6 +137,11 @@ def _changed(text: str, pattern: str, to: str, times: int = 1) -> str:
     for each in reversed(found):
         text = text[: each.start(1)] + to + text[each.end(1) :]
     return text
+
+
+def _without(text: str, head: str, next_head: str) -> str:
+    """The text without the entry of this head: the version that is prepared has one already."""
+    return re.sub(rf"^{head}[^\0]*?(?=^{next_head}|\Z)", "", text, flags=re.MULTILINE)
 
 
 def _read(name: str) -> str:

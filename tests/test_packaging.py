@@ -122,12 +122,11 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert {plain(version) for version in said.values()} == {plain(__version__)}
 
 
-def test_the_changelog_has_the_version_or_says_that_it_is_unreleased() -> None:
+def test_the_changelog_begins_with_the_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     heads = re.findall(r"^## (\S+) - (unreleased|\d{4}-\d\d-\d\d)$", text, re.MULTILINE)
     assert len(heads) == text.count("\n## ") >= 1
-    version, date = heads[0]
-    assert date == "unreleased" or plain(version) == plain(__version__)
+    assert plain(heads[0][0]) == plain(__version__)
     assert all(date != "unreleased" for _, date in heads[1:])
     assert set(re.findall(r"^### (.*)", text, re.MULTILINE)) <= SECTIONS
 
@@ -215,6 +214,14 @@ def test_the_project_claims_the_pythons_and_distributions_that_are_tried() -> No
     assert pythons == ", ".join(versions)
     [titles] = re.findall(r"^\| distributions \| (.*?) \|", support, re.MULTILINE)
     assert titles == ", ".join(each.title for each in DISTRIBUTIONS)
+
+
+def test_what_the_readme_leads_to_is_installed() -> None:
+    """Its links are not dead below /usr/share/doc/atfnd."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text())
+    [patterns] = re.findall(r"for each in (README\.md .*?);", (ROOT / "Makefile").read_text())
+    installed = {file for each in patterns.split() for file in ROOT.glob(each)}
+    assert [link for link in links if ROOT / link not in installed] == []
 
 
 def test_an_index_takes_the_metadata() -> None:

@@ -61,6 +61,8 @@ def tree(tmp_path: Path) -> Path:
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, made / name)
     (made / "CHANGELOG.md").write_text(NEWS)
+    control = made / "debian/control"
+    control.write_text(re.sub("<.*>", "<somebody@atfnd.invalid>", control.read_text()))
     git(made, "init", "-q", "-b", "main")
     git(made, "add", ".")
     git(made, "commit", "-q", "-m", "Begin")
@@ -118,6 +120,25 @@ def test_the_version_follows_its_candidates(tree: Path) -> None:
     assert heads[:3] == ["7.0.0-1", "7.0.0~rc2-1", "7.0.0~rc1-1"]
 
 
+def test_the_version_that_is_prepared_is_released(tree: Path) -> None:
+    """Its entries are there already, and are written anew."""
+    prepared = Release.of(versions(tree)["package"])
+    (tree / "CHANGELOG.md").write_text(f"# Changelog\n\n## {prepared.semantic} - unreleased\n")
+    git(tree, "commit", "-q", "-a", "-m", "Say what is new")
+    done = release(tree, prepared.python)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, head in (("debian/changelog", r"^atfnd \("), ("packaging/atfnd.spec", r"^\* .* - ")):
+        assert len(re.findall(head, (tree / name).read_text(), re.MULTILINE)) == 1
+    assert versions(tree)["package"] == prepared.python
+
+
+def test_a_maintainer_has_to_exist(tree: Path) -> None:
+    control = tree / "debian/control"
+    control.write_text(re.sub("<.*>", "<maintainers@atfnd.example>", control.read_text()))
+    git(tree, "commit", "-q", "-a", "-m", "Name nobody")
+    assert "receives no mail: name somebody in debian/control" in refusal(tree, "7.0.0rc1")
+
+
 def test_the_tree_has_to_be_clean(tree: Path) -> None:
     (tree / "new").touch()
     assert refusal(tree, "7.0.0rc1") == "the tree is not clean:"
@@ -133,7 +154,10 @@ def test_there_is_one_release_of_a_version(tree: Path) -> None:
     assert release(tree, "7.0.0rc1").returncode == 0
     assert refusal(tree, "7.0.0rc1") == "there is a tag v7.0.0-rc1"
     git(tree, "tag", "-d", "v7.0.0-rc1")
-    assert refusal(tree, "7.0.0rc1") == "7.0.0-rc1 is not newer than 7.0.0rc1"
+    assert (
+        refusal(tree, "7.0.0rc1")
+        == "the first entry of CHANGELOG.md is not `## 7.0.0-rc1 - unreleased`"
+    )
 
 
 def test_a_commit_that_git_refuses_changes_nothing(tree: Path) -> None:

@@ -28,7 +28,7 @@ def test_an_unarmed_nic_is_shown_and_not_touched(
         apps = bed.apps.tcp(), bed.apps.udp_connected()
         for app in apps:
             row = bed.row(app, lambda row: row["state"] == "observed", "is observed")
-            assert (row["app_cpu"], row["rule"]) == (app.cpu, None)
+            assert (row["app_cpu"], row["filter"]) == (app.cpu, None)
             assert bed.cpu_of(row["target_queue"]) == app.cpu
         assert standing(shared_lab) == before
         assert bed.daemon.status()["actions_applied"] == 0
@@ -101,7 +101,7 @@ def test_a_flow_that_moved_is_held(shared_lab: Lab, tmp_path: Path, observer: st
         row = bed.steered(app)
         app.migrate()
         held = bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is seen to move")
-        assert (held["target_queue"], held["rule"]) == (row["target_queue"], row["rule"])
+        assert (held["target_queue"], held["filter"]) == (row["target_queue"], row["filter"])
         other = bed.apps.tcp()
         bed.steered(other)  # and others are not
         assert bed.daemon.events("rewrite") == []

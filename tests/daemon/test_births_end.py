@@ -44,7 +44,7 @@ def test_births_are_observed_only_for_a_policy_that_wants_them(lab: Lab, tmp_pat
 
         def has_its_rule(server: Application) -> bool:
             row = bed.daemon.flow(port_of(server))
-            return row is not None and row["rule"] is not None
+            return row is not None and row["filter"] is not None
 
         bed.start()
         assert bed.daemon.process is not None

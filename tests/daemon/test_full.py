@@ -36,7 +36,7 @@ def fill(bed: Bed) -> tuple[list[Application], list[Application]]:
     late = [bed.apps.tcp() for _ in range(2)]
     for app in late:
         row = bed.row(app, lambda row: row["state"] == "overflow", "overflows")
-        assert row["rule"] is None
+        assert row["filter"] is None
     return first, late
 
 
@@ -145,7 +145,7 @@ def test_the_busy_take_the_filters_of_the_idle(
             delivered(bed.meter, app)
         for app in first:
             row = bed.row(app, lambda row: row["state"] == "overflow", "is known on")
-            assert (row["rule"], "its filter is worth 0 kB/s" in row["why"]) == (None, True)
+            assert (row["filter"], "its filter is worth 0 kB/s" in row["why"]) == (None, True)
         assert {rule.match for rule in small_lab.nic.filters()} == {Match.of(a.key) for a in late}
 
 

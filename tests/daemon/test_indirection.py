@@ -73,7 +73,7 @@ def test_packets_follow_the_application_by_entries_alone(bed: Bed) -> None:
             row = by_entry(bed, app)
             delivered(bed.meter, app)
             app.migrate()
-        assert row["rule"] is None
+        assert row["filter"] is None
         by_entry(bed, app)
         delivered(bed.meter, app)
     assert bed.lab.nic.filters() == []

@@ -114,7 +114,7 @@ def only_broken_holds_are_late(bed: Bed, late: int) -> None:
 def test_a_queue_follows_its_owner_and_nothing_is_late(lab: Lab, tmp_path: Path) -> None:
     with strict(lab, tmp_path) as bed, numbered(bed, lab) as flow, stalled(CPUS[0], BUSY_MS, 7.3):
         flow.start("it is placed")
-        rule = flow.row()["rule"]
+        rule = flow.row()["filter"]
         for move in range(MOVES):
             flow.migrates()
             until(flow.arrives, f"its queue follows, {move}", LONG_S)
@@ -129,7 +129,7 @@ def test_a_queue_follows_its_owner_and_nothing_is_late(lab: Lab, tmp_path: Path)
         assert ends["proven"] > MOVES // 2, ends
         tally = flow.running.finish()
         assert (tally.received > 0, tally.late_ns) == (True, [])
-        assert row["rule"] == rule
+        assert row["filter"] == rule
         assert bed.daemon.events("rewrite") == []  # one write a migration: its queue's
         assert bed.daemon.status()["late_packets"] == 0
 
@@ -244,7 +244,7 @@ def test_connections_are_born_on_the_queue_of_who_listens(lab: Lab, tmp_path: Pa
 def test_strict_says_which_condition_keeps_a_flow_where_it_is(lab: Lab, tmp_path: Path) -> None:
     with strict(lab, tmp_path) as bed, numbered(bed, lab) as flow:
         flow.start("it is placed")
-        rule, queue = flow.row()["rule"], flow.row()["target_queue"]
+        rule, queue = flow.row()["filter"], flow.row()["target_queue"]
         for index in range(4):
             ip_rps(lab, index, 3)
 
@@ -256,7 +256,7 @@ def test_strict_says_which_condition_keeps_a_flow_where_it_is(lab: Lab, tmp_path
             flow.migrates()
             until(lambda: flow.arrives() or put_off(), "moved, or put off")
         assert put_off()[0]["what"] == f"queue {queue} to CPU {flow.cpu}, not moved"
-        assert (flow.row()["rule"], flow.row()["target_queue"]) == (rule, queue)
+        assert (flow.row()["filter"], flow.row()["target_queue"]) == (rule, queue)
         assert bed.cpu_of(queue) != flow.cpu
 
 

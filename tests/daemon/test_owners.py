@@ -44,7 +44,7 @@ def one_queue(bed: Bed, apps: Sequence[Application], cpu: int) -> str | None:
 
 
 def led(row: Row) -> bool:
-    return row["rule"] is not None or row["state"] == "port"
+    return row["filter"] is not None or row["state"] == "port"
 
 
 def owns(bed: Bed, apps: Sequence[Application], cpu: int, owner: str) -> bool:

@@ -99,7 +99,7 @@ def test_a_pause_and_its_end(shared_lab: Lab, tmp_path: Path) -> None:
             assert [rule.location for rule in shared_lab.nic.filters()] == [foreign]
         for app in apps:
             row = bed.row(app, lambda row: row["state"] == "observed", "is only observed")
-            assert row["rule"] is None
+            assert row["filter"] is None
         explained = bed.daemon.ctl("explain", f"cookie:{row['cookie']}").stdout.splitlines()
         assert explained[-1] == f"do: atfnctl resume {name}"
         assert bed.daemon.ctl("resume", name).stdout == f"{name} is resumed\n"

@@ -139,7 +139,7 @@ def test_a_fixed_cpu_stays_whatever_the_application_does(bed: Bed) -> None:
     delivered(bed.meter, app)
     app.migrate()
     away(bed, app)
-    assert (before["rule"], before["target_queue"]) == (after["rule"], after["target_queue"])
+    assert (before["filter"], before["target_queue"]) == (after["filter"], after["target_queue"])
     changes = bed.daemon.events("insert", "rewrite")
     assert len([each for each in changes if each["flow"] == str(app.key)]) == 1
     app.end()
@@ -166,7 +166,7 @@ def test_a_restart_keeps_it_where_it_is(bed: Bed) -> None:
     bed.daemon.end()
     bed.start()
     after = placed(bed, app, another(app.cpu))
-    assert (after["rule"], after["target_queue"]) == (before["rule"], before["target_queue"])
+    assert (after["filter"], after["target_queue"]) == (before["filter"], before["target_queue"])
     away(bed, app)
     app.end()
 

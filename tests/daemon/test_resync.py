@@ -98,7 +98,7 @@ def test_lost_events_lead_to_a_look_at_every_socket(lab: Lab, tmp_path: Path) ->
 
         def only_theirs() -> bool:
             ours = {rule["location"] for rule in ours_in(bed.daemon.get(rules_of(lab)))}
-            return ours == {row["rule"] for row in bed.daemon.flows()}
+            return ours == {row["filter"] for row in bed.daemon.flows()}
 
         # a closed socket's rule goes a second later
         until(only_theirs, "the filters are those of the flows", 60)

@@ -107,7 +107,7 @@ def steered(bed: Bed, key: FlowKey, ends: Ends, cpu: int) -> int:
     except AssertionError as late:
         raise AssertionError(f"{late}; its row is {row}") from late
     assert row is not None
-    return int(row["rule"])
+    return int(row["filter"])
 
 
 @pytest.mark.parametrize("order", ["strict", "immediate"])

@@ -61,7 +61,7 @@ def test_packets_follow_the_application(bed: Bed, kind: str) -> None:
     delivered(bed.meter, app)
     rule = bed.rule(app)
     assert rule is not None
-    assert (rule.location, rule.queue) == (row["rule"], row["target_queue"])
+    assert (rule.location, rule.queue) == (row["filter"], row["target_queue"])
     for _ in range(2):
         app.migrate()
         delivered(bed.meter, app)
@@ -161,7 +161,7 @@ def test_an_operator_sees_the_chain(bed: Bed) -> None:
         "proto local remote pid tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
     )
     assert {*wanted.split(), "policy", "why"} <= shown.keys()
-    assert (shown["rule"], shown["comm"]) == (row["rule"], "python")
+    assert (shown["filter"], shown["comm"]) == (row["filter"], "python")
     done = bed.daemon.ctl("explain", row["local"] + "-" + row["remote"])
     assert done.returncode == 0, done.stderr
     for word in (f"CPU {app.cpu}", f"queue {row['target_queue']}", f"thread {app.pid}"):

@@ -47,7 +47,7 @@ def shown_by_ethtool(location: int) -> dict[str, str]:
 def check(bed: Bed, app: Application) -> None:
     """Rule, queue, interrupt, CPU, socket and process are one chain."""
     row = bed.steered(app)
-    location, queue = row["rule"], row["target_queue"]
+    location, queue = row["filter"], row["target_queue"]
     rule = shown_by_ethtool(location)
     assert rule["Action"].endswith(f"queue {queue}"), rule
     assert rule["Dest port"] == str(app.key.local_port), rule

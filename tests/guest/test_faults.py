@@ -87,7 +87,7 @@ def whole(bed: Bed, apps: list[Application]) -> None:
     for app in apps:
         bed.steered(app)
         delivered(bed.meter, app)
-    locations = [bed.steered(app)["rule"] for app in apps]
+    locations = [bed.steered(app)["filter"] for app in apps]
     assert len(set(locations)) == len(apps)
     assert set(locations) <= set(listed())
 
@@ -117,7 +117,7 @@ def test_a_table_that_turns_out_to_be_full_later(tmp_path: Path) -> None:
         def the_sixth() -> Application | None:
             """Known to have no rule: it gets one again and again, as long as it hopes."""
             rows = {app: row for app in apps if (row := bed.daemon.flow(app.key))}
-            without = [app for app, row in rows.items() if row["rule"] is None]
+            without = [app for app, row in rows.items() if row["filter"] is None]
             steered = [app for app, row in rows.items() if row["state"] == "steered"]
             return without[0] if len(without) == 1 and len(steered) == 5 else None
 
@@ -142,7 +142,7 @@ def test_a_filter_of_the_same_flow_is_somebody_elses(tmp_path: Path) -> None:
         theirs = ethtool("-n", NAME, "rule", DURING)
         bed.daemon.order("arm", NAME)
         whole(bed, [other])
-        row = bed.row(app, lambda row: row["rule"] is None, "has no filter of ours")
+        row = bed.row(app, lambda row: row["filter"] is None, "has no filter of ours")
         assert row["state"] == "wanted"
         assert ethtool("-n", NAME, "rule", DURING) == theirs
         app.end()

@@ -61,7 +61,7 @@ def whole(bed: Bed, apps: list[Application], nic: str = NAME) -> None:
         delivered(bed.meter, app)
     rows = [bed.steered(app) for app in apps]
     assert {row["nic"] for row in rows} == {nic}
-    assert sorted(row["rule"] for row in rows) == listed(nic)
+    assert sorted(row["filter"] for row in rows) == listed(nic)
     shown = bed.daemon.get(f"/v1/filters?nic={nic}")["filters"]
     assert sorted(row["location"] for row in shown) == listed(nic)
 
@@ -131,8 +131,8 @@ def test_a_filter_that_somebody_deletes_is_left_alone(bed: Bed, apps: list[Appli
 
     def left_alone() -> bool:
         row = bed.daemon.flow(apps[0].key)
-        if row is not None and row["rule"] in listed():
-            ethtool("-N", NAME, "delete", row["rule"])
+        if row is not None and row["filter"] in listed():
+            ethtool("-N", NAME, "delete", row["filter"])
         return row is not None and row["state"] == "manual"
 
     until(left_alone, "it is left alone", 60)

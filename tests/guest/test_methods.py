@@ -103,7 +103,7 @@ def test_a_nic_without_filters_follows_by_its_indirection_table(tmp_path: Path) 
             app.pin(cpu)
             row = by_entry(bed, app)
             delivered(bed.meter, app)
-        assert row["rule"] is None
+        assert row["filter"] is None
         assert sum(old != new for old, new in zip(before, table(), strict=True)) <= 1
         answer = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
         assert answer.returncode == 0, answer.stderr

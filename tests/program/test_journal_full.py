@@ -49,7 +49,7 @@ def test_nothing_is_changed_without_a_journal(lab: Lab, small: Path) -> None:
             app = bed.apps.udp_connected()
             row = bed.row(app, decided, "is steered, or refused")
         before = lab.nic.filters()
-        assert row["rule"] is None
+        assert row["filter"] is None
         assert "No space left on device" in row["why"]
         assert bed.rule(app) is None
         (small / "run/filler").unlink()
