@@ -30,6 +30,7 @@ from atfnd.engine.event import (
     QueuesLoosened,
     SettingsDue,
     SettingsLeftAlone,
+    SpreadRead,
     TakenUp,
 )
 from atfnd.engine.placement.steering_method import of_queue
@@ -93,11 +94,13 @@ class Arming:
     def _know_homes(self, session: NicSession) -> None:
         """Note where its queues go when they have no owner."""
         self._rely_on_queues(session)
-        held = self._undo_journal.held(session.name).items()
+        originals = self._originals(session)
         self.read_cpus()
-        self._executor.take(
-            OriginalsRead(session.name, {name: each.original for name, each in held})
-        )
+        self._executor.take(OriginalsRead(session.name, originals))
+
+    def _originals(self, session: NicSession) -> dict[str, str]:
+        held = self._undo_journal.held(session.name).items()
+        return {name: each.original for name, each in held}
 
     def _rely_on_queues(self, session: NicSession) -> None:
         """Flows are led to queues by their CPUs, also to those that were found on one. If nothing
@@ -197,6 +200,9 @@ class Arming:
         before = session.view.method, session.view.method_why
         session.watch.read_settings()
         self._leave_alone(session, self._moved(session))
+        if session.view.symmetric_hash:
+            session.watch.read_stats()
+            self._executor.take(SpreadRead(session.name, self._originals(session)))
         self._executor.take(EntriesLooked(session.name))
         self._take_up_if_other(session, before)
 

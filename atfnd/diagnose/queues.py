@@ -11,7 +11,7 @@ from shlex import quote
 from atfnd.model import Finding, Level, NicView, Queue, SteeringMethod, Topology, cpu_list
 from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import DEFER, TIMEOUT
-from atfnd.model.rss_hash import flow_type_words, hashes_known
+from atfnd.model.rss_hash import flow_type_words, hashes_known, symmetric_transform
 
 __all__ = ["queues_of"]
 
@@ -221,6 +221,15 @@ def _hash(nic: NicView) -> Iterator[Finding]:
     if nic.symmetric_hash and RSS_KEY not in nic.settings:
         what = "rss_hash: symmetric is not in force: this NIC does not let anybody set a hash key"
         advice = "bring the directions together by filters: `translated` in docs/forwarding.md"
+        yield Finding(nic.name, Level.NOTE, what, advice)
+    elif nic.symmetric_hash and nic.poor_key:
+        what = f"rss_hash: symmetric was taken back: {nic.poor_key}"
+        yield Finding(
+            nic.name, Level.NOTE, what, f"to try it again: atfnctl resume {quote(nic.name)}"
+        )
+    elif nic.symmetric_hash and (transform := symmetric_transform(nic)) is not None:
+        what = f"its hash is symmetric without a key ({transform.value}): rss_hash writes none"
+        advice = "give all interfaces of that rule one hash, and one key: ethtool -X"
         yield Finding(nic.name, Level.NOTE, what, advice)
 
 

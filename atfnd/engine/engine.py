@@ -110,6 +110,7 @@ from atfnd.engine.event import (
     SocketClosed,
     SocketReported,
     SocketsAudited,
+    SpreadRead,
     StraysLooked,
     TakenOut,
     TakenUp,
@@ -290,6 +291,7 @@ class Engine:
     def _resumed(self, event: Resumed, now_ns: int) -> None:
         known = self.memory.nics[event.nic]
         known.stand(armed=known.armed_again)
+        known.view = replace(known.view, poor_key="")
 
     def _armed_after_pause(self, event: ArmedAfterPause, now_ns: int) -> None:
         self.memory.nics[event.nic].armed_after_pause = event.armed
@@ -397,6 +399,13 @@ class Engine:
         self._begin(hash_key.due(known.view, event.originals))
         self._begin(reception.due(known.view, self.memory, now_ns))
         self.memory.look_at_queues(event.nic)
+
+    def _spread_read(self, event: SpreadRead, now_ns: int) -> None:
+        known = self.memory.nics[event.nic]
+        if why := hash_key.why_poor(known.view, known.spread):
+            known.view = replace(known.view, poor_key=why)
+            self._log("hash", "rss_hash: symmetric is taken back", why, nic=event.nic)
+            self._begin(hash_key.due(known.view, event.originals))
 
     def _topology(self) -> Topology:
         return Topology(tuple(self.memory.cpus.values()), self.memory.nodes)

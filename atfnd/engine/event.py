@@ -111,6 +111,7 @@ __all__ = [
     "SocketClosed",
     "SocketReported",
     "SocketsAudited",
+    "SpreadRead",
     "StraysLooked",
     "TakenOut",
     "TakenUp",
@@ -480,6 +481,13 @@ class EntriesWritten(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
+class SpreadRead(NamedTuple):
+    """What the queues of a NIC received has been read. `originals`: as in `OriginalsRead`."""
+
+    nic: str
+    originals: Mapping[str, str]
+
+
 class EntriesLeftAlone(NamedTuple):
     """Another program has written the indirection table of a NIC."""
 
@@ -647,8 +655,9 @@ Event = (
     | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead | CpuSpent
-    | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | EntriesLooked | EntriesDue
-    | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead | QueuesRead
+    | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | SpreadRead | EntriesLooked
+    | EntriesDue | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead
+    | QueuesRead
     | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten

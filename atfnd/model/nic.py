@@ -321,6 +321,7 @@ class NicView(NicFacts):
     keeps_rfs: bool = False  # on such queues, RFS stays as it was found
     symmetric_hash: bool = False  # the policy asks for a hash that both directions of a flow share
     serve_on: ServeOn = ANY_CPU  # where its queues may be delivered
+    poor_key: str = ""  # why the key for that was taken back
     hash_seen: Mapping[FlowType, HashSeen] = field(default_factory=dict)
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
     reception: Reception = field(default_factory=Reception)  # the policy's, of its queues

@@ -15,7 +15,7 @@ from atfnd.model.nic import FlowType, HashSeen, NicView, Queue, Rss, Transform
 from atfnd.model.toeplitz import rss_entry, why_not_computed
 
 __all__ = ["AGREE", "HashKnown", "flow_type_words", "hash_known", "hashes_known", "is_proven"]
-__all__ += ["known_entry", "predicted", "rss_index", "rss_rings", "type_of"]
+__all__ += ["known_entry", "predicted", "rss_index", "rss_rings", "symmetric_transform", "type_of"]
 
 AGREE, CHANCE = 24, 1e-9  # so many flows agree, and so seldom would they with a wrong hash
 
@@ -98,6 +98,17 @@ def hash_known(nic: NicView, of: FlowType) -> HashKnown | None:
     count = 0 if seen is None else len(seen.agree)
     why = f"{nic.caps.driver} is not known by name, and flows have to agree ({count} of {AGREE} do)"
     return HashKnown(of, False, why)
+
+
+def symmetric_transform(nic: NicView, *, seen: bool = True) -> Transform | None:
+    """By which both directions of a flow have one hash whatever the key is, as ethtool says or, if
+    `seen`, flows have shown. None: by none that is known."""
+    if nic.rss is None:
+        return None
+    proven = [each.fits for each in nic.hash_seen.values() if seen and is_proven(each)]
+    every = [nic.rss.transforms, *proven]
+    found = (each[0] for each in every if len(each) == 1 and each[0] is not Transform.NONE)
+    return next(found, None)
 
 
 def hashes_known(nic: NicView) -> list[HashKnown]:

@@ -12,6 +12,7 @@ from atfnd.engine.balancers import Balancers
 from atfnd.engine.cpu_budget import CpuBudget
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.forwarding.translations import Translations
+from atfnd.engine.hash_key import Spread
 from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
 from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
 from atfnd.engine.placement.candidates import Step
@@ -221,6 +222,7 @@ class NicMemory:
     displaced: dict[int, int] = field(default_factory=dict)  # queue: its CPU that went offline
     rfs: RfsQueues = field(default_factory=RfsQueues)
     reception: QueueReceptions = field(default_factory=QueueReceptions)
+    spread: Spread = field(default_factory=Spread)  # by the key of its RSS hash
     load: dict[OwnerId, tuple[int, int]] = field(default_factory=dict)  # bytes
     queues_due_ns: int | None = None  # time of the next look at queue owners
     spending: Spending = field(default_factory=Spending)

@@ -193,6 +193,10 @@ class NicWatch:
         """Read the settings again: hundreds of files, on a NIC with many queues."""
         self.facts = replace(self.facts, settings=self.nic.settings())
 
+    def read_stats(self) -> None:
+        """Read the counters of its queues again."""
+        self.facts = replace(self.facts, stats=self.nic.stats())
+
     def setting_wrote(self, name: str, value: str) -> None:
         """Note a setting that was written, which is no news: the kernel prints it as it was
         written."""
