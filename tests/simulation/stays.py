@@ -12,7 +12,7 @@ from atfnd.observe import Price
 __all__ = ["LEVELS", "WANDERS", "Stay", "Stays"]
 
 LEVELS = 3  # CPU, LLC, node; this number itself: the whole machine
-MAX_DOUBLINGS, IN_VAIN, WANDERS, EARLY_MOVES = 17, 2, 4, 32
+MAX_DOUBLINGS, IN_VAIN, RETURNS, WANDERS, EARLY_MOVES = 17, 2, 64, 4, 32
 
 
 @dataclass(slots=True)
@@ -25,6 +25,8 @@ class Stay:
     moved_ns: int | None = None
     doublings: int = 0
     in_vain: bool = False
+    back: int | None = None
+    returned: bool = False
 
 
 class Stays:
@@ -71,15 +73,18 @@ class Stays:
         for level, stay in enumerate(self._of.get(tid, ())):
             part = self.part_of(cpu, level)
             if stay.part != part:
-                self._leave(stay, now_ns)
+                self._leave(stay, part, now_ns)
+                stay.back = stay.part
                 stay.part, stay.since_ns, stay.moved_ns, stay.lost_ns = part, now_ns, None, 0.0
 
-    def _leave(self, stay: Stay, now_ns: int) -> None:
-        if stay.moved_ns is None and stay.in_vain:
-            return
+    def _leave(self, stay: Stay, to: int, now_ns: int) -> None:
         needs_ns = self.price.patience_ns
         stayed_ns = now_ns - (stay.since_ns if stay.moved_ns is None else stay.moved_ns)
-        stay.in_vain = stay.moved_ns is not None and stayed_ns < needs_ns
+        returns = stay.back == to and stayed_ns < RETURNS * needs_ns
+        to_and_fro, stay.returned = returns and stay.returned, returns
+        if stay.moved_ns is None and stay.in_vain:
+            return
+        stay.in_vain = stay.moved_ns is not None and (stayed_ns < needs_ns or to_and_fro)
         if stay.in_vain:
             stay.doublings = min(stay.doublings + IN_VAIN, MAX_DOUBLINGS)
             return

@@ -181,6 +181,17 @@ def test_a_thread_that_leaves_as_soon_as_its_packets_come_is_soon_left_alone(bed
     assert bed.writes(known_ns).total() <= 3
 
 
+def test_a_thread_that_goes_to_and_fro_between_two_cpus_is_soon_left_alone(bed: Bed) -> None:
+    """As on two full CPUs, whatever its many packets would pay for."""
+    sockets = [bed.serves(0, EVERY)]
+    sockets += [bed.serves(0, EVERY, sockets[0].task) for _ in range(9)]
+    bed.wanders(sockets[0].task, lambda task: 1 - task.cpu.index, SECOND_NS)
+    bed.goes_on(40)
+    known_ns = bed.world.now_ns
+    bed.goes_on(40)
+    assert bed.writes(known_ns).total() <= 3
+
+
 def test_a_thread_that_migrates_a_few_times_a_second_is_followed_at_once(bed: Bed) -> None:
     socket = bed.serves(0, EVERY)
     bed.wanders(socket.task, bed.by_chance(EVERY), SECOND_NS)

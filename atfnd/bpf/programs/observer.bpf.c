@@ -425,7 +425,7 @@ int BPF_PROG(on_migrate, struct task_struct *task, int destination)
 
 		if (stay->part == part)
 			continue;
-		leave(stay, now);
+		leave(stay, part, now);
 		arrive(stay, part, now);
 	}
 	return 0;

@@ -59,8 +59,10 @@ struct stay {
 	__u64 lost_ns;	/* by packets from outside since then, less what was spent on moves */
 	__u64 moved_ns; /* its flows were reported as to be moved here, 0: they were not */
 	__u32 part;
-	__u16 doublings; /* of the price of a move */
-	__u16 in_vain;	 /* the last move to a part of this level was */
+	__u8 doublings;	   /* of the price of a move */
+	__u8 in_vain : 1;  /* the last move to a part of this level was */
+	__u8 returned : 1; /* it has come from where it had been before */
+	__u16 back;	   /* the part that it was in before, and 1; 0: none */
 };
 
 /* The stays of a thread that owns reported flows, by level. */

@@ -17,6 +17,7 @@
 #define SEGMENT_BYTES 1448 /* of a full TCP segment with timestamps, on Ethernet */
 #define MAX_DOUBLINGS 17
 #define IN_VAIN 2      /* doublings of the price by a move in vain */
+#define RETURNS 64     /* times `patience_ns`: to and fro within that is in vain, too */
 #define WANDERS 4      /* doublings with which a part is no home */
 #define EARLY_MOVES 32 /* at once; later ones as `patience_ns` allows */
 
@@ -52,6 +53,7 @@ __noinline bool together(int a, int b, __u32 level)
 
 static __always_inline void arrive(struct stay *stay, __u32 part, __u64 now)
 {
+	stay->back = stay->since_ns ? stay->part + 1 : 0;
 	stay->part = part;
 	stay->since_ns = now;
 	stay->moved_ns = 0;
@@ -66,14 +68,19 @@ static __always_inline void arrive_all(struct thread_state *thread, __u32 cpu, _
 
 /* A move in vain raises the price. A stay that was long enough lowers it, and again each time that it
  * was twice as long. After a move in vain, stays without one say nothing: the thread may leave as soon
- * as its packets come, because what delivers them takes its CPU. */
-static __always_inline void leave(struct stay *stay, __u64 now)
+ * as its packets come, because what delivers them takes its CPU. On full CPUs the scheduler moves it
+ * some time later: a thread that goes to and fro between two of them has been moved in vain, whatever
+ * its stays have brought. */
+static __always_inline void leave(struct stay *stay, __u32 to, __u64 now)
 {
 	__u64 needs_ns = prices.patience_ns, stayed_ns = now - (stay->moved_ns ?: stay->since_ns);
+	bool returns = stay->back == (__u16)(to + 1) && stayed_ns < RETURNS * needs_ns;
+	bool to_and_fro = returns && stay->returned;
 
+	stay->returned = returns;
 	if (!stay->moved_ns && stay->in_vain)
 		return;
-	stay->in_vain = stay->moved_ns && stayed_ns < needs_ns;
+	stay->in_vain = stay->moved_ns && (stayed_ns < needs_ns || to_and_fro);
 	if (stay->in_vain) {
 		stay->doublings += IN_VAIN;
 		if (stay->doublings > MAX_DOUBLINGS)
