@@ -1090,7 +1090,11 @@ class Run:
         filter takes effect, or, if not strict, a gap. Entries of an indirection table are moved
         without order only."""
         nic, memory, flow = socket.nic, self.service.engine.memory, socket.flow
-        cpus = map(str, self._wanted(socket) & {*self._online()})
+        owned = {each.owner for each in memory.nics[nic.name].owned.values()}
+        near = self._wanted(socket)
+        if ("process", socket.task.thread.pid) not in owned:  # no queue of its process is elsewhere
+            near = wanted(self._placement().kind.value, socket.task.cpu.index, CPUS)
+        cpus = map(str, near & {*self._online()})
         budget = self.service.engine.views[nic.name].budget
         here = not {*cpus}.isdisjoint(nic.values[f"queue-cpu:{r.index}"] for r in nic.rings)
         here &= socket.rx_cpu() is not None  # an admin lets its queue run anywhere
