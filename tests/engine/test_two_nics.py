@@ -357,3 +357,16 @@ def test_a_socket_of_another_cookie_does_not_keep_a_dead_flow() -> None:
     use = SocketUse(77, key(1), 1, None, None, 1)
     (action,) = audit.check_sockets([use], BOTH, known, 5000)
     assert (action.kind, action.live) == (ActionKind.DELETE, False)
+
+
+def test_a_queue_does_not_go_back_for_what_a_flow_showed_before_its_thread_moved() -> None:
+    """Its own report was lost, or concerned another NIC."""
+    made = Machine()
+    for number in (1, 2):
+        made.uses(number, "one", 1)
+    made.now_ns += 10**9
+    made.uses(1, "one", 2)
+    made.memory.table.put(of(made.memory, 2)._replace(app_cpu=1, pinned=True))
+    made.now_ns += 10**9
+    made.memory.table.defer(key(2), 0)
+    assert steer.due(made.nics, made.memory, made.now_ns) == ()

@@ -70,8 +70,8 @@ class Service:
         self.refusal: str | None = None  # of the last order: why not all of it was done
         self.undone: list[Restored] | None = None  # at the last stop; None: it undid nothing
         kernel.opened = self._opened
-        kernel.balancers.journal = lambda: self.undo_journal
-        kernel.cgroups.journal = lambda: self.undo_journal
+        kernel.balancers.journal = lambda: getattr(self, "undo_journal", None)
+        kernel.cgroups.journal = lambda: getattr(self, "undo_journal", None)
         kernel.host.is_ours = partial(self._is_ours, HOST)
 
     # ---- life and death

@@ -159,9 +159,9 @@ class RuleLook:
             known = self.memory.cpus.get(cpu)
             if known is None or not known.online or channel in self._claimed:
                 continue
-            if not self._nics[channel.nic].serve_on.allows(cpu):
+            if not self.movable(channel) or not self._nics[channel.nic].serve_on.allows(cpu):
                 continue
-            if self.movable(channel) and (here := self.confined(channel)) != cpu:
+            if (here := self.confined(channel)) != cpu:
                 found.append((channel, cpu))
                 self._flux |= {cpu} if here is None else {cpu, here}
         return found

@@ -259,7 +259,13 @@ def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: i
 
 
 def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
-    """Place a flow; if its owner has a queue, that goes where the owner runs."""
+    """Place a flow; if its owner has a queue, that goes where the owner runs. What one flow last
+    showed may be older than what is known of its thread: else the queue would follow each in
+    turn."""
+    cpu, _ = memory.thread_cpu.get(flow.thread.tid if flow.thread else 0, (flow.app_cpu, 0))
+    if cpu != flow.app_cpu and flow.pinned and flow.state is not FlowState.MANUAL:
+        flow = flow._replace(app_cpu=cpu)
+        memory.table.put(flow)
     queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
     if queue is None or owner is None or owner[0] != "thread" or flow.state is FlowState.MANUAL:
         return _place(flow, nic, memory, now_ns)
