@@ -62,9 +62,10 @@ def _said(row: Row) -> Hashable:
 
 
 def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
-    """`seq, time, kind, NIC and flow, what, (why), ×times`. None: on one line."""
+    """`seq, local time, kind, NIC and flow, what, (why), ×times`. None: on one line."""
+    at = datetime.fromisoformat(row["time"]).astimezone()
     about = " ".join(text(row[name]) for name in ("nic", "flow") if row[name] is not None)
-    line = f"{row['seq']:>6}  {row['time']}  {text(row['kind']):<9} {about}"
+    line = f"{row['seq']:>6}  {at:%m-%d %H:%M:%S}  {text(row['kind']):<9} {about}"
     words = [line.rstrip(), text(row["what"])]
     words += [f"({text(row['why'])})"] if row["why"] else []
     words += [f"×{times}"] if times > 1 else []

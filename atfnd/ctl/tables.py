@@ -93,12 +93,16 @@ def status_table(status: Row) -> Table:
         ("flows", states or "none"),
         ("locality", status["locality_said"]),
         ("since start", _since_start(status)),
-        ("overflow", f"{status['overflow']} flows found the table or the NIC full"),
-        ("actions", f"{applied} applied, {refused} refused"),
-        ("moves", moves(status)),
         ("own CPU", _own_cpu(status)),
-        ("events lost", f"{status['events_lost']}, {status['resyncs']} re-syncs"),
     ]
+    full, lost, resyncs = status["overflow"], status["events_lost"], status["resyncs"]
+    counted = [  # a line of zeros says nothing
+        (full, "overflow", f"{full} flows found the table or the NIC full"),
+        (applied or refused, "actions", f"{applied} applied, {refused} refused"),
+        (status["moves"], "moves", moves(status)),
+        (lost or resyncs, "events lost", f"{lost}, {resyncs} re-syncs"),
+    ]
+    rows += [(name, said) for count, name, said in counted if count]
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()

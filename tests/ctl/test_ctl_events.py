@@ -127,6 +127,15 @@ def test_folding_loses_no_event_and_no_change(rows: list[dict[str, object]]) -> 
         assert [(row["kind"], row["what"]) for row in shown] == changes
 
 
+def test_an_event_has_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = an_event("insert") | {"seq": 9, "time": "2026-01-31T23:30:01.250+00:00"}
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC-2")
+        time.tzset()
+        assert next(event_lines(row, 1, None)).split()[1:3] == ["02-01", "01:30:01"]
+    time.tzset()
+
+
 def test_a_long_event_goes_on_below() -> None:
     row = an_event("insert", why="its thread runs on CPU 2, where queue 2 is delivered") | {
         "seq": 9

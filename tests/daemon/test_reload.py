@@ -67,7 +67,7 @@ def test_a_bad_file_changes_nothing_and_says_where(
         assert bed.daemon.process is not None
         bed.daemon.process.send_signal(signal.SIGHUP)
         until(lambda: len(bed.daemon.events("reload-failed")) == 2, "it has said so")
-        assert len(re.findall(r"^<4>reload-failed: ", bed.daemon.said(), re.MULTILINE)) == 2
+        assert len(re.findall(r"^reload-failed: ", bed.daemon.said(), re.MULTILINE)) == 2
         assert bed.daemon.said().count(":5:5: unknown key `oder`") == 2
         assert (standing(shared_lab), counts(bed.daemon.status()), rules_shown(bed)) == before
         app.migrate()  # and it goes on as before

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import os
-import pty
 import socket
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 from atfnd.model import Event
 from atfnd.serve.log.journald import Journald, fields_of, native
-from atfnd.serve.log.line import Stderr, line_of, priority_of
+from atfnd.serve.log.line import Stderr, priority_of
 from tests.bed import a_bed
 from tests.labs import Lab
 from tests.values import key
@@ -171,19 +170,10 @@ def test_lines_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     for event in (INSERT, ARMED, replace(ARMED, kind="reload-failed", why="a\nb")):
         log.tell(event)
     assert file.getvalue().splitlines() == [
-        "<5>arm: eth0: armed (asked for)",
-        "<4>reload-failed: eth0: armed (a",
-        "<4>b)",
+        "arm: eth0: armed (asked for)",
+        "reload-failed: eth0: armed (a",
+        "b)",
     ]
-
-
-def test_a_terminal_is_read_by_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = pty.openpty()
-    with os.fdopen(write, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        Stderr().tell(ARMED)
-    assert os.read(read, 1000) == f"{line_of(ARMED)}\r\n".encode()
-    os.close(read)
 
 
 def test_the_daemon_tells_the_journal_of_every_change(

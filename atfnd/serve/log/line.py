@@ -38,12 +38,9 @@ class Stderr:
         self.lost = 0
 
     def tell(self, event: Event) -> None:
-        """One line; `<N>` before it is its priority (sd-daemon(3)), left out on a terminal."""
-        if event.flow is not None:
-            return
-        prefix = "" if sys.stderr.isatty() else f"<{priority_of(event)}>"
-        about = line_of(event).replace("\n", f"\n{prefix}")
-        print(f"{prefix}{about}", file=sys.stderr, flush=True)
+        """One line, if it concerns more than one flow."""
+        if event.flow is None:
+            print(line_of(event), file=sys.stderr, flush=True)
 
 
 def priority_of(event: Event) -> int:
