@@ -31,7 +31,6 @@ KEYS = [
         "home",
         "state",
         "filter",
-        "rule",
         "policy",
         "why",
     ),
