@@ -86,7 +86,7 @@ setup: build/.ext build/.venv build/.bench ## install what is needed and build t
 run: setup ## demo: a real server under RSS, RFS and atfnd, 2 minutes; ends with build/run.json
 	@$(PY) -m bench.demo
 
-test: setup lint ## lint, types and the quick tests, one guest among them: minutes
+test: setup lint ## lint, types and the quick tests: minutes
 	@$(PY) -m tests quick
 
 test-rest: setup ## what `make test-all` runs besides `make test`

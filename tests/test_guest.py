@@ -24,7 +24,6 @@ from tests.wait import until
 
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
 WANTED = [(machine, file) for file in FILES for machine in machines_of(file)]
-MAIN_JOB = next(w for w in WANTED if w[1].stem == "test_end_to_end")  # of `make test`
 FILES_S = 2400.0
 # A kernel changes its own code by way of a breakpoint (text_poke_bp_batch(), Linux 6.12
 # arch/x86/kernel/alternative.c): when BPF programs and tracepoints are attached, among others. An
@@ -51,19 +50,8 @@ def bytecode() -> None:
         assert compileall.compile_dir(ROOT / folder, quiet=1)
 
 
-@pytest.mark.parametrize("group", together(w for w in WANTED if w != MAIN_JOB), ids=named)
+@pytest.mark.parametrize("group", together(WANTED), ids=named)
 def test_in_the_guest(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
-    passes(group, capsys)
-
-
-def test_the_main_job_in_the_guest(capsys: pytest.CaptureFixture[str]) -> None:
-    """Armed, filters in the NIC's table, packets on their queues, interrupts that follow, restored:
-    the part of the guest that `make test` has time for."""
-    [group] = together([MAIN_JOB])
-    passes(group, capsys)
-
-
-def passes(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
     if group.machine.init == "systemd":
         build()
     outcome, said = reported(group)

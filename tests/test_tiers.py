@@ -20,21 +20,21 @@ HERE = Path(__file__).parent
 
 
 def test_the_table_names_files_that_are_there() -> None:
-    named = {*tiers.FULL, *tiers.ALONE, *tiers.LONG, *tiers.SOAK}
+    named = {*tiers.FULL, *tiers.DEMAND, *tiers.ALONE, *tiers.LONG, *tiers.SOAK}
     assert all(tiers.file_of(each) for each in named)
 
 
 @pytest.mark.parametrize(
-    ("file", "test", "expected"),
+    ("file", "expected"),
     [
-        ("test_new.py", "test_x", {"quick"}),
-        ("test_bench_table.py", "test_x", {"full", "alone"}),
-        ("test_guest.py", "test_in_the_guest", {"full", "alone"}),
-        ("test_guest.py", "test_the_main_job_in_the_guest", {"quick", "alone"}),
+        ("test_new.py", {"quick"}),
+        ("test_bench_table.py", {"full", "alone"}),
+        ("test_guest.py", {"full", "alone"}),
+        ("test_planted.py", {"demand"}),
     ],
 )
-def test_a_test_is_of_one_tier(file: str, test: str, expected: set[str]) -> None:
-    assert markers(HERE / file, test) == expected
+def test_a_file_is_of_one_tier(file: str, expected: set[str]) -> None:
+    assert markers(HERE / file) == expected
 
 
 @pytest.mark.parametrize("more", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "workers"])

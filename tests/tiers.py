@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SMOKE", "SOAK", "file_of", "markers"]
+__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SOAK", "file_of", "markers"]
 
 HERE = Path(__file__).parent
 
@@ -42,6 +42,8 @@ FULL = {
     "test_fail_open": "kills at every step of a move",
     "test_flood": "50,000 attempts a second",
     "test_full": "thousands of flows",
+    "test_full_cores": "waits until a CPU counts as full",
+    "test_gain_lab": "compares shares of traffic",
     "test_guarding": "pairs of slots, twenty of them",
     "test_guest": "every file of tests/guest",
     "test_indirection": "minutes of traffic",
@@ -79,8 +81,6 @@ DEMAND = (
     "test_table_guards",
     "test_trials_guards",
 )
-# One of a file that is else `full`, in `make test`.
-SMOKE = {"test_the_main_job_in_the_guest", "test_its_client_ends"}
 
 # Nothing runs beside them.
 ALONE = {
@@ -156,11 +156,8 @@ def file_of(stem: str) -> Path:
     return file
 
 
-def markers(file: Path, test: str) -> set[str]:
-    """The tier of a test function of this file, and `alone`."""
+def markers(file: Path) -> set[str]:
+    """The tier of the tests of this file, and `alone`."""
     stem = file.stem
-    if stem in DEMAND:
-        found = {"demand"}
-    else:
-        found = {"full" if stem in FULL and test not in SMOKE else "quick"}
-    return found | ({"alone"} if stem in ALONE else set())
+    tier = "demand" if stem in DEMAND else "full" if stem in FULL else "quick"
+    return {tier} | ({"alone"} if stem in ALONE else set())
