@@ -12,7 +12,7 @@ __all__ = ["NO_BPF", "NO_BTF", "NO_FILTERS", "NO_ROOT"]
 
 # Everything is imported before the user changes: another user may be unable to read the tree.
 _AS_NOBODY = """
-import os, sys, atfnd.cli.doctor, atfnd.cli.facts, atfnd.cli.run
+import os, sys, atfnd.cli.doctor, atfnd.cli.facts, atfnd.cli.run, atfnd.cli.restore
 from atfnd.cli.commands import main
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.argv[0] = sys.argv.pop(1)

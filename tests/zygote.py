@@ -41,7 +41,13 @@ NETNS = Path("/run/netns")
 LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE)
 C = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL over a call: the child has it, too
 COMMANDS = {"atfnd": "atfnd.cli.commands", "atfnctl": "atfnd.ctl"}
-IMPORTED = (*COMMANDS.values(), "atfnd.cli.run", "atfnd.ctl.verbs", "tests.faulty", "tests.moving")
+IMPORTED = (
+    *COMMANDS.values(),
+    "atfnd.cli.daemon",
+    "atfnd.ctl.verbs",
+    "tests.faulty",
+    "tests.moving",
+)
 
 
 class Request(NamedTuple):

@@ -97,7 +97,7 @@ def run(nic: Nics = None, arm: Arm = None, run_dir: RunDir = Path("/run/atfnd"),
 @app.verb(DAEMON)
 def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
     """Delete the filters and restore the settings that a stopped daemon left in its NICs."""
-    from atfnd.cli.run import restore  # fmt: skip
+    from atfnd.cli.restore import restore  # fmt: skip
 
     restore(run_dir)
 

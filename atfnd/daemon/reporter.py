@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import overload
 
 from atfnd import __version__
@@ -58,6 +59,7 @@ from atfnd.model import (
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
+from atfnd.serve.log.event_log import EventLog
 from atfnd.serve.notify import Notify
 
 __all__ = ["Reporter", "stays"]
@@ -132,6 +134,14 @@ class Reporter:
     def tell_ready(self) -> None:
         """Tell the service manager that the first look, or another policy, is complete."""
         self.notify.ready(self._in_short())
+
+    def say_started(self, log: EventLog, socket_path: Path) -> None:
+        """What an operator wants to know of a start."""
+        watched = ", ".join(self._sessions) or "no interface yet"
+        armed = ", ".join(name for name, each in self._sessions.items() if each.view.armed)
+        what = f"atfnd {__version__} watches {watched}; armed: {armed or 'none'}"
+        what += f"; socket {socket_path}; observer {self._observer.name}"
+        log.add("start", what, self._observer_why)
 
     def tell_alive(self) -> None:
         """Tell the service manager that the loop has made another pass."""

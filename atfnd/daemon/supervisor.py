@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from atfnd.daemon import own_cpu
 from atfnd.daemon.agenda import Agenda
@@ -205,6 +206,7 @@ class Supervisor:
         nics: Sequence[NicWatch],
         stop: asyncio.Event,
         close_api: Callable[[], Awaitable[None]],
+        socket_path: Path,
     ) -> None:
         """Adopt, then steer until `stop` is set. Nothing of it goes on afterwards. What it changed
         stays, for the next run or, if it is `restoring`, for the undo by the journals."""
@@ -221,6 +223,7 @@ class Supervisor:
         loop.add_reader(self._cpus.fileno(), self._look_at_cpus)
         tasks = [asyncio.ensure_future(each) for each in (stop.wait(), *self._chores(loop))]
         self._reporter.tell_ready()
+        self._reporter.say_started(self.log, socket_path)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         self._agenda.end()
         await self._reload.end()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A daemon that cannot start: one clear line, a defined exit code, and nothing changed."""
+"""What a start says in one line; one that fails has an exit code, too, and changes nothing."""
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from atfnd import __version__
 from tests.daemons import ATFND, Daemon, standing
 from tests.labs import Lab, unique_name
 from tests.refusals import NO_BPF, NO_BTF, NO_ROOT
@@ -136,6 +139,37 @@ def test_a_second_daemon_on_the_same_run_dir(daemon: Daemon, shared_lab: Lab) ->
     assert daemon.status()["pid"] == first.pid
     restore = daemon.restore()
     assert (restore.returncode, restore.stderr) == (1, second.stderr)
+    assert daemon.end() == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--arm", "eth7"], ["--nic", "nosuch0"], ["--nic", "lo"]])
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_is_wrong_is_found_before_the_daemon_is_imported(
+    daemon: Daemon, options: list[str], busy: bool
+) -> None:
+    daemon.run_dir.mkdir()
+    with (daemon.run_dir / "lock").open("w") as lock:
+        if busy:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        words = ["run", "--run-dir", str(daemon.run_dir), "--config", str(daemon.config)]
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", ATFND, *words, *options],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert done.returncode in (1, 2)
+    assert "atfnd.cli.run" in imported
+    assert imported.isdisjoint({"asyncio", "aiohttp", "atfnd.daemon.supervisor"})
+
+
+def test_a_start_is_said_in_one_line(daemon: Daemon, shared_lab: Lab) -> None:
+    name = shared_lab.nic.name
+    daemon.start("--nic", name, "--arm", name)
+    said = [line for line in daemon.said().splitlines() if line.startswith("start: ")]
+    assert said == [
+        f"start: atfnd {__version__} watches {name}; armed: {name}; socket {daemon.socket};"
+        " observer bpf (the kernel supports it)"
+    ]
     assert daemon.end() == 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.cli import run
+from atfnd.cli.restore import restore
 from atfnd.errors import OperatorError
 
 __all__: list[str] = []
@@ -26,7 +26,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 def refused(run_dir: Path) -> OperatorError:
     with pytest.raises(OperatorError) as refusal:
-        run.restore(run_dir)
+        restore(run_dir)
     return refusal.value
 
 
@@ -60,7 +60,7 @@ def test_one_that_others_may_write_is_refused(run_dir: Path, mode: int) -> None:
     assert refusal.hint == f"chmod go-w {run_dir}"
     assert list(run_dir.iterdir()) == []
     run_dir.chmod(0o755)
-    run.restore(run_dir)
+    restore(run_dir)
 
 
 def test_one_of_somebody_else_is_refused(run_dir: Path) -> None:
@@ -75,7 +75,7 @@ def test_one_in_a_folder_that_others_may_write_is_refused(run_dir: Path) -> None
     refusal = refused(run_dir)
     assert refusal.hint == f"chmod go-w {run_dir.parent}"
     run_dir.parent.chmod(0o1777)  # as /tmp: others may not replace what is ours
-    run.restore(run_dir)
+    restore(run_dir)
 
 
 def test_a_link_to_one_is_refused(tmp_path: Path, run_dir: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_journal_of_another_format_is_said_and_set_aside(
 ) -> None:
     text = json.dumps(["format", "filters", 99], separators=(",", ":")).encode()
     (run_dir / "filters.journal").write_bytes(b"%08x %b\n" % (zlib.crc32(text), text))
-    run.restore(run_dir)
+    restore(run_dir)
     said = capsys.readouterr().err
     assert said.startswith(f"atfnd: {run_dir}/filters.journal: set aside as filters.unknown: ")
     assert (run_dir / "filters.unknown").exists()

@@ -204,7 +204,7 @@ def test_command_line(name: str) -> None:
 
 
 def test_a_daemon_starts_without_what_only_a_lab_needs() -> None:
-    code = "import sys, atfnd.cli.commands, atfnd.cli.run; print('pyroute2' in sys.modules)"
+    code = "import sys, atfnd.cli.commands, atfnd.cli.daemon; print('pyroute2' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -104,7 +104,8 @@ class Service:
         )  # fmt: skip
         supervisor.pace = PACE
         self._stop = asyncio.Event()
-        self._task = self._loop.create_task(supervisor.run(watches, self._stop, self._close_api))
+        running = supervisor.run(watches, self._stop, self._close_api, self._run_dir / "atfnd.sock")
+        self._task = self._loop.create_task(running)
 
     async def _close_api(self) -> None:
         """Answers that are under way take a while."""
