@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from atfnd.cli.restore import opened, say_refused, troubles
@@ -43,6 +44,10 @@ def steer(
 ) -> None:
     """Until SIGTERM or SIGINT. `read` reads the policy again. OperatorError: it cannot start, or
     something is left at the end."""
+    pace = Pace.of(os.environ)
+    if pace != Pace():  # chores cost more then than the budget is for
+        usual, read = read, lambda: replace(usual(), cpu_share=1.0)
+        policy = replace(policy, cpu_share=1.0)
     with ExitStack() as stack:
         asked_types = asked(policy, topology())
         chosen, why = choose(observer or policy.observer, asked_types)
@@ -55,7 +60,7 @@ def steer(
             daemon.log.add("journal", trouble)
         faulthandler.enable()  # a watchdog's SIGABRT shows where the loop stood
         daemon.notify_by(Notify.of(os.environ, daemon.log))
-        daemon.pace, daemon.guard_pace = Pace.of(os.environ), GuardPace.of(os.environ)
+        daemon.pace, daemon.guard_pace = pace, GuardPace.of(os.environ)
         journal, undo_journal, _ = journals
         try:
             asyncio.run(_until_stopped(daemon, watches, run_dir / "atfnd.sock"))

@@ -25,16 +25,13 @@ class Pace(NamedTuple):
     every_s: float = 2.0  # while it is cheap
     share: float = 0.0005  # of one core that it may cost
     at_least_every_s: float = 20.0  # whatever it costs: what a NIC lost is put back by then
-    counts: bool = True  # what the daemon spends is taken off its budget
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Pace:
-        """ATFND_PACE: so many times as often as usual, for tests that wait for a chore. Chores at
-        another pace than the usual one cost more than the budget is for: nothing counts."""
+        """ATFND_PACE: so many times as often as usual, for tests that wait for a chore."""
         times = float(environment.get("ATFND_PACE", "1"))
         usual = cls()
-        every_s, latest_s = usual.every_s / times, usual.at_least_every_s / times
-        return cls(every_s, usual.share * times, latest_s, times == 1)
+        return cls(usual.every_s / times, usual.share * times, usual.at_least_every_s / times)
 
 
 class Shortage:
@@ -73,7 +70,7 @@ async def regularly(
     """Every `every_s`, or less often when one run costs more than its share, within bounds; at the
     upper bound while the daemon is `short` of CPU time. While it is `pressing`, every `every_s`,
     whatever a run costs: that must have an end."""
-    usual_s, share, at_least_every_s, _ = pace
+    usual_s, share, at_least_every_s = pace
     every_s = min(usual_s, at_least_every_s)
     while True:
         await asyncio.sleep(every_s)

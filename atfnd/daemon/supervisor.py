@@ -280,8 +280,7 @@ class Supervisor:
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
         chores += [self._pairing.keep(), self._remembering.keep(self.pace)]
         chores.append(self._translating.keep(self.pace))
-        if self.pace.counts:
-            chores.append(own_cpu.keep(self._spent))
+        chores.append(own_cpu.keep(self._spent))
         chores += map(rounds.regularly, looks)
         for trials in (self._trying, self._autopiloting):
             chores.append(rounds.regularly(trials.look, trials.pressing))
