@@ -370,3 +370,11 @@ def test_a_queue_does_not_go_back_for_what_a_flow_showed_before_its_thread_moved
     made.now_ns += 10**9
     made.memory.table.defer(key(2), 0)
     assert steer.due(made.nics, made.memory, made.now_ns) == ()
+
+
+def test_a_pinned_thread_that_moves_is_followed_by_its_own_report() -> None:
+    """What was known of it before is older."""
+    known = memory()
+    steered(known, 1, ONE, pinned=True)
+    (action,) = steer.seen(seen(1, 2, pinned=True), ONE, RULE, known, 10**9)
+    assert (action.kind, action.new, of(known, 1).app_cpu) == (ActionKind.REWRITE, 2, 2)

@@ -83,8 +83,9 @@ def seen(
     """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
     deliver it, for an observer that does not see where packets arrive. Of a thread that is pinned,
     one report stands for all its flows of this NIC (observer.bpf.c)."""
+    moved = _has_moved(event, memory)  # first: a flow is placed by the newest evidence
     plan = _seen(event, nic, rule, memory, now_ns, rss_cpu)
-    return (*plan, *_taken_along(event, nic, memory, now_ns))
+    return (*plan, *_taken_along(event, nic, memory, now_ns)) if moved else plan
 
 
 def _seen(
@@ -275,6 +276,18 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
     return follow.along(flow, queue, nic, memory, now_ns) + plan
 
 
+def _has_moved(event: SocketSeen, memory: Memory) -> bool:
+    """Its thread is on another CPU than was known, and this is no older than that."""
+    if event.thread is None:
+        return False
+    tid, cpu = event.thread.tid, event.app_cpu
+    known_cpu, since_ns = memory.thread_cpu.get(tid, (None, -1))
+    if known_cpu == cpu or since_ns > event.off_since_ns:
+        return False
+    memory.thread_cpu[tid] = cpu, event.off_since_ns
+    return True
+
+
 def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """A thread that moved takes its other flows along: one socket proves it, and the rest need not
     wait for a call of their own. If the scheduler may take the thread away again, each flow with a
@@ -282,10 +295,6 @@ def _taken_along(event: SocketSeen, nic: NicView, memory: Memory, now_ns: int) -
     if event.thread is None:
         return ()
     tid, cpu = event.thread.tid, event.app_cpu
-    known_cpu, since_ns = memory.thread_cpu.get(tid, (None, -1))
-    if known_cpu == cpu or since_ns > event.off_since_ns:
-        return ()
-    memory.thread_cpu[tid] = cpu, event.off_since_ns
     plan: list[Action] = []
     for flow in [each for each in memory.table.of_thread(tid) if each.key != event.key]:
         if flow.app_cpu == cpu or flow.nic != nic.name or flow.state is FlowState.MANUAL:
