@@ -26,7 +26,7 @@ from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.journals import record_file
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.program.restore import restored
+from atfnd.program.restore import restored, take_back
 from atfnd.serve.log.event_log import EventLog
 from tests.replay.test_replay import POLICY
 from tests.standing import like
@@ -213,6 +213,8 @@ def test_a_restore_forgets_what_somebody_else_wrote(world: World, tmp_path: Path
     world.look()
     with closing(FilterJournal(tmp_path / "rules")) as filters:
         assert restored(filters, world.undo_journal) == []
+    assert world.undo_journal.manual(CGROUPS)  # the undo of a stop is no order of an operator
+    take_back(world.undo_journal)
     assert (world.cpus, world.undo_journal.manual(CGROUPS)) == (str(LAST), frozenset())
 
 

@@ -115,7 +115,7 @@ def test_a_lab_torn_down(tmp_path: Path, observer: str) -> None:
         down(lab.name)
         (event,) = until(lambda: bed.daemon.events("gone"), "the daemon says that the NIC is gone")
         assert (event["nic"], event["why"]) == (lab.nic.name, "the interface is gone")
-        assert bed.daemon.get("/v1/nics") == {"nics": []}
+        assert bed.daemon.get("/v1/nics")["nics"] == []
         assert bed.daemon.flows() == []
         assert bed.daemon.status()["armed"] == []
         done = bed.daemon.ctl("arm", lab.nic.name)
