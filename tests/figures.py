@@ -14,7 +14,9 @@ __all__ = ["FIGURES", "FLOWS", "FORWARDED", "STATUS", "Row", "a_flow", "a_look",
 __all__ += ["an_event"]
 
 Row = dict[str, Any]
-STATUS: Row = {"version": "0.1.0", "since_wall_s": 1.0, "locality": 0.5, "armed": ["eth0"]}
+STATUS: Row = {
+    "version": "0.1.0", "since_wall_s": 1.0, "locality": 0.5, "armed": ["eth0"], "disarmed": [],
+}  # fmt: skip
 
 
 def a_flow(**fields: Any) -> FlowFigure:

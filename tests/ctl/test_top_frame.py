@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,15 @@ def test_addresses_are_whole_at_any_width() -> None:
         assert near in out
         assert far in out
         assert out.count("[2001") == out.count(near) + out.count(far)
+
+
+@pytest.mark.parametrize(
+    ("armed", "disarmed", "said"),
+    [([], [], "observed"), (["eth0"], [], "armed"), ([], ["eth0"], "disarmed")],
+)
+def test_how_an_interface_stands(armed: list[str], disarmed: list[str], said: str) -> None:
+    figures = replace(some(), status={**STATUS, "armed": armed, "disarmed": disarmed})
+    assert drawn(figures)[0].rstrip().endswith(f"  eth0 {said}")
 
 
 def test_many_interfaces_and_what_is_left_out() -> None:

@@ -150,7 +150,7 @@ class Large(Office):
 
 
 class Quiet(Published):
-    """No flow has an entry, and nothing is remembered."""
+    """No flow has an entry, nothing is remembered, and an order keeps one interface disarmed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,6 +160,9 @@ class Quiet(Published):
 
     def history(self) -> History:
         return History(10.0, ())
+
+    def status(self) -> Status:
+        return replace(super().status(), armed=(), disarmed=("lab:lab",))
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +329,8 @@ def test_what_is_empty_says_why_as_atfnctl_does(browser: LookedAt) -> None:
     source, port = Quiet(), free_port()
     with paging(source, port) as made:
         page = shown(browser, port)
+        nics = [page.text(f'[data-of="{name}"]') for name in ("armed", "disarmed", "not armed")]
+        assert nics == ["none", "lab:lab by an order, although the policy arms it", "eth1"]
         assert (page.text("#no-flows") or "").startswith(
             "no misdelivered flow in the table; 2 interfaces watched; 99.50% of bytes processed"
         )

@@ -145,7 +145,8 @@ def _daemon(figures: Figures, width: int) -> Text:
     known = [flow.bits_per_s for flow in figures.flows if flow.bits_per_s is not None]
     locality = "-" if status["locality"] is None else f"{status['locality']:.0%}"
     nics = sorted({queue.nic for queue in figures.queues})
-    stands = ", ".join(f"{nic} {'armed' if nic in status['armed'] else 'observed'}" for nic in nics)
+    how = dict.fromkeys(status["armed"], "armed") | dict.fromkeys(status["disarmed"], "disarmed")
+    stands = ", ".join(f"{nic} {how.get(nic, 'observed')}" for nic in nics)
     armed = sum(nic in status["armed"] for nic in nics)
     middle = [
         f"{flows} flow{'s' * (flows != 1)}, {placed} placed",

@@ -22,7 +22,9 @@ export class StatusView {
 
   show(status, queues) {
     const nics = [...new Set(queues.map((queue) => queue.nic))];
-    const others = nics.filter((nic) => !status.armed.includes(nic));
+    const ordered = status.disarmed;
+    const others = nics.filter((nic) => ![...status.armed, ...ordered].includes(nic));
+    const none = ordered.length > 0 ? "none" : "none: observing only; `atfnctl gain` says what arming could gain";
     const losses = [
       [status.events_lost, "event", "lost"],
       [status.overflow, "flow", "found the table or the NIC full"],
@@ -30,7 +32,8 @@ export class StatusView {
       [status.late_packets, "packet", "late"],
     ].filter(([count]) => count > 0);
     const said = {
-      armed: status.armed.join(", ") || "none: observing only; `atfnctl gain` says what arming could gain",
+      armed: status.armed.join(", ") || none,
+      disarmed: ordered.map((nic) => `${nic} by an order, although the policy arms it`).join("; "),
       "not armed": others.join(", "),
       observer: `${status.observer}: ${status.observer_why}`,
       table: `${whole(status.table_entries)} of ${counted(status.table_capacity, "flow")}`,
