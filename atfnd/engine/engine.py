@@ -1036,9 +1036,17 @@ class Engine:
         for flow in self.memory.table.every_port():
             self._unjudged(flow.key, True)
         self._begin(renew(event.policy, judge, self.memory, event.moving.__contains__))
+        if event.policy.elsewhere() and (unread := self._adopted()):
+            self._say(Adopt(unread))
         for nic in self.views.values():
             self._begin(unowned.partner(nic, self.memory, now_ns))
             self._begin(reception.due(nic, self.memory, now_ns))
+
+    def _adopted(self) -> dict[int, int]:
+        """Flows of an earlier run that have shown no thread yet: the observer is to report them,
+        though they are used where they arrive, if a policy wants them elsewhere."""
+        every = (flow for name in self.views for flow in self.memory.table.adopted(name))
+        return {flow.cookie: flow.app_cpu for flow in every if not flow.key.wide}
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine.command import Begin, Log
+from atfnd.engine.command import Adopt, Begin, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     Armed,
     ArmedAfterPause,
     Disarmed,
     Event,
+    FiltersLeft,
     ForeignFound,
     MethodDue,
     NicAttached,
@@ -32,7 +33,10 @@ from atfnd.model import (
     FlowState,
     InterfaceRule,
     Match,
+    Placement,
+    PlacementKind,
     Policy,
+    SocketUse,
     SteeringMethod,
 )
 from tests.values import NIC, RULE, key, seen
@@ -156,6 +160,18 @@ def test_a_flow_for_which_another_program_has_a_filter_gets_one_when_that_goes()
     (begin,) = engine.handle(ForeignFound("nic", ()), 2)
     assert isinstance(begin, Begin)
     assert [each.action.key for each in begin.wanted] == [key(1)]
+
+
+def test_an_adopted_flow_is_reported_anew_when_another_policy_wants_flows_elsewhere() -> None:
+    """It is used where it arrives: that is no news to an observer, but not where it belongs now."""
+    engine, use = an_engine(), SocketUse(1001, key(1), None, None, None, 0)
+    engine.handle(FiltersLeft("nic", (Filter(7, Match.of(key(1)), 2),), (use,)), 0)
+    cpus = Placement(PlacementKind.CPUS, frozenset({1}))
+    for rule, said in ((RULE, []), (replace(RULE, placement=cpus), [Adopt({1001: 2})])):
+        policy = replace(POLICY, flows=(rule,))
+        (flow,) = engine.memory.table
+        rules = {(flow.cookie, flow.key): flow.rule_name}
+        assert engine.handle(PolicyLoaded(policy, rules, frozenset()), 1) == said
 
 
 def test_a_nic_that_comes_again_stands_as_it_is_said_to() -> None:
