@@ -123,6 +123,11 @@ def test_where_packets_belong_once_the_thread_stays_is_elsewhere_than_on_its_cpu
     assert entry(known).target_cpu is None
     assert belongs(event, rule, known) == 3
     assert belongs(event, RULE, known) == 2
+    known.table.put(steered())
+    for home in (Distance.MACHINE, Distance.CPU):  # it settles before its filter has gone
+        event = event._replace(home=home)
+        steer.seen(event, NIC, rule, known, NOW_NS)
+        assert belongs(event, rule, known) == 3
 
 
 CPUS = [Cpu(at, True, 0, 0, at, (at,), (0, 1) if at < 2 else (2, 3)) for at in range(4)]

@@ -115,9 +115,11 @@ def right(
 def belongs(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> int:
     """The CPU on which the packets of a socket should arrive, after a decision about it: where its
     flow is led; or where they arrive, if that meets the placement and is left so. If its thread
-    wanders, where its flow will be led once the thread stays: until then it is reported again."""
+    wanders, or its filter goes first, where its flow will be led then: until then it is reported
+    again."""
     flow = memory.table.get(event.key)
-    if flow is not None and event.wanders and rule is not None and flow.location is None:
+    waits = flow is not None and (event.wanders if flow.location is None else flow.left is not None)
+    if flow is not None and waits and rule is not None:
         nic, thread = memory.nics[flow.nic].view, event.thread
         placement = in_force(rule.placement, nic.name, rule.name, thread, memory)
         cpu = guest(placement, event.app_cpu, thread, nic, memory).cpu
