@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from atfnd.ctl.client import Row
@@ -14,6 +14,7 @@ from atfnd.ctl.output import text
 __all__ = ["Folded", "Selected", "event_lines", "folded"]
 
 _INDENT = " " * 8
+_TO_AND_FRO = timedelta(minutes=5)
 
 
 class Selected(NamedTuple):
@@ -34,7 +35,7 @@ class Selected(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """The last of so many equal events."""
+    """The last of so many equal events, or of so many moves of a queue to and fro."""
 
     row: Row
     times: int
@@ -43,22 +44,34 @@ class Folded(NamedTuple):
 def folded(rows: Iterable[Row]) -> list[Folded]:
     """An event is a repeat if the one before it of the same flow, or of the same NIC without a
     flow, had the same kind and the same words. What happened in between to others does not count.
+    So is a move of a queue back to where it was minutes ago.
     """
     found: dict[int, Folded] = {}
     last: dict[Hashable, int] = {}
     for number, row in enumerate(rows):
-        about = row["nic"], row["flow"]
+        about = row["nic"], row["flow"], _queue(row)
         before = last.get(about)
         repeats = 0
-        if before is not None and _said(found[before].row) == _said(row):
+        if before is not None and _repeats(row, found[before].row):
             repeats = found.pop(before).times
         found[number] = Folded(row, repeats + 1)
         last[about] = number
     return list(found.values())
 
 
-def _said(row: Row) -> Hashable:
-    return row["kind"], row["what"]
+def _queue(row: Row) -> str | None:
+    """The queue that another CPU was given."""
+    return row["what"].partition(":")[0] if row["kind"] == "queue-cpu" else None
+
+
+def _repeats(row: Row, before: Row) -> bool:
+    if (row["kind"], row["what"]) == (before["kind"], before["what"]):
+        return True
+    if _queue(row) is None or (row["old"], row["new"]) != (before["new"], before["old"]):
+        return False
+    return (
+        datetime.fromisoformat(row["time"]) - datetime.fromisoformat(before["time"]) < _TO_AND_FRO
+    )
 
 
 def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
@@ -68,7 +81,8 @@ def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
     line = f"{row['seq']:>6}  {at:%m-%d %H:%M:%S}  {text(row['kind']):<9} {about}"
     words = [line.rstrip(), text(row["what"])]
     words += [f"({text(row['why'])})"] if row["why"] else []
-    words += [f"×{times}"] if times > 1 else []
+    to_and_fro = " to and fro" if _queue(row) is not None else ""
+    words += [f"×{times}{to_and_fro}"] if times > 1 else []
     line = "  ".join(words)
     if width is None:
         yield line

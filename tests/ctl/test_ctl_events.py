@@ -127,6 +127,32 @@ def test_folding_loses_no_event_and_no_change(rows: list[dict[str, object]]) -> 
         assert [(row["kind"], row["what"]) for row in shown] == changes
 
 
+def test_a_queue_that_moves_to_and_fro_is_one_line() -> None:
+    """Whatever other queues do meanwhile; a move back hours later is another."""
+
+    def moved(queue: int, old: int, new: int, at: str) -> dict[str, object]:
+        what, old_cpu, new_cpu = f"queue {queue}: CPU {old} -> {new}", f"CPU {old}", f"CPU {new}"
+        at = f"2023-11-14T{at}+00:00"
+        return an_event("queue-cpu", flow=None, what=what, old=old_cpu, new=new_cpu, time=at) | {
+            "seq": 1
+        }
+
+    rows = [
+        moved(0, 0, 1, "20:00:00"),
+        *[moved(0, 1, 0, "22:00:00"), moved(0, 0, 1, "22:00:01")] * 8,
+        moved(1, 1, 3, "22:00:02"),
+        *[moved(0, 1, 0, "22:00:02"), moved(0, 0, 1, "22:00:03")] * 8,
+        moved(0, 1, 2, "22:00:03"),
+    ]
+    found = [" ".join(event_lines(*each, None)) for each in folded(rows)]
+    assert [each.partition("eth0  ")[2] for each in found] == [
+        "queue 0: CPU 0 -> 1  (so)",
+        "queue 1: CPU 1 -> 3  (so)",
+        "queue 0: CPU 0 -> 1  (so)  ×32 to and fro",
+        "queue 0: CPU 1 -> 2  (so)",
+    ]
+
+
 def test_an_event_has_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
     row = an_event("insert") | {"seq": 9, "time": "2026-01-31T23:30:01.250+00:00"}
     with monkeypatch.context() as patch:
