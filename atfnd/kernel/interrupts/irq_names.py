@@ -60,9 +60,10 @@ class _Set(NamedTuple):
 
 
 def queue_irqs(names: Mapping[int, str], port: Named, count: int, *, own: bool) -> list[QueueIrq]:
-    """The interrupts of its `count` receive queues, and of those that send, in number order; empty:
-    the names do not tell. `own`: `names` are all its device's, so that they need not name the
-    interface."""
+    """The interrupts of its `count` receive queues, and of those that send, in number order. A NIC
+    with fewer channels than before may keep the interrupts of the others (virtio_net), and their
+    NAPIs: they are here, too. Empty: the names do not tell. `own`: `names` are all its device's, so
+    that they need not name the interface."""
     sets: dict[_Set, list[QueueIrq]] = {}
     for irq, text in sorted(names.items()):
         for name in text.split(","):  # a shared interrupt has several
@@ -103,9 +104,8 @@ def _whole(which: _Set, found: list[QueueIrq], count: int) -> list[QueueIrq]:
         return sorted(irq for irq in blocks if irq.queue < count)
     if len(numbers) < count or (numbers[0] and len(numbers) > count):
         return []
-    queues = {irq.irq: rank for rank, irq in enumerate(receiving[:count])}
-    kept = [irq for irq in found if not irq.receives or irq.irq in queues]
-    return [irq._replace(queue=queues.get(irq.irq, irq.queue)) for irq in kept]
+    queues = {irq.irq: rank for rank, irq in enumerate(receiving)}
+    return [irq._replace(queue=queues.get(irq.irq, irq.queue)) for irq in found]
 
 
 def _may_be(which: _Set, port: Named, own: bool) -> bool:
