@@ -24,6 +24,7 @@ from atfnd.model import (
     Filter,
     FlowState,
     Match,
+    Move,
     Outcome,
     Placement,
     Plan,
@@ -307,3 +308,23 @@ def test_an_adopted_filter_keeps_its_place_until_its_thread_has_stayed_somewhere
         ActionKind.DELETE,
         "its thread wanders: left to RSS",
     )
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["put off", "refused"])
+def test_a_filter_that_could_not_be_deleted_follows_its_thread_once_that_settles(
+    *, refused: bool
+) -> None:
+    known = memory()
+    settled = seen(1, 1, home=Distance.CPU, pinned=False)
+    carried_out(steer.seen(settled, NIC, RULE, known, 1), known, 1)
+    wanders = settled._replace(app_cpu=2, home=Distance.MACHINE)
+    (delete,) = steer.seen(wanders, NIC, RULE, known, SECOND_NS)
+    assert steer.seen(settled._replace(app_cpu=2), NIC, RULE, known, SECOND_NS) == ()
+    if refused:
+        audit.record(Outcome(delete, SECOND_NS, errno.EIO, delete.location, ""), known)
+    else:
+        move = Move("none", "deferred", "it would go to more than one queue", 0, 0)
+        audit.moved(key(1), move, known, SECOND_NS, deferred=True)
+    (action,) = steer.seen(settled._replace(app_cpu=2), NIC, RULE, known, 10 * SECOND_NS)
+    assert (action.kind, action.new) == (ActionKind.REWRITE, 2)
+    assert known.table.due_ns(key(1)) is None

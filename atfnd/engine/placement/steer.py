@@ -112,7 +112,9 @@ def _seen(
         return ()
     table.close(event.key, False)
     if old is not None and old.left is not None and old.location is not None:
-        return ()  # first its filter goes; if it is used as now, it is reported again
+        if old.state is FlowState.OBSERVED and table.due_ns(old.key) is None:
+            return ()  # first its filter goes; if it is used as now, it is reported again
+        old = old._replace(state=FlowState.STEERED)  # it stayed: put off, or refused
     if rule is None or rule.placement is Placement.LEAVE:
         goes = old is not None and not memory.is_pinned(old)
         return retire(old, memory, "its policy now leaves it alone") if old and goes else ()
