@@ -341,6 +341,29 @@ def test_a_plan_of_which_a_part_has_to_wait_is_not_replaced_by_one_as_good() -> 
     assert len(made.wrote) == wrote
 
 
+def test_channels_do_not_flee_for_ever_from_work_that_comes_along() -> None:
+    """They bring packets for sockets, too, which count as work of others."""
+    near = replace(GATEWAY, placement=PairPlacement.NODE, order=Mode.BOUNDED)
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, near)
+
+    def moves(looks: int, *, along: bool) -> int:
+        wrote = 0
+        for _ in range(looks):
+            busy = dict.fromkeys(range(4), 1) | {made.cpus("in")[0] if along else 0: 80}
+            made.take(LoadRead({cpu: 10 + percent for cpu, percent in busy.items()}))
+            before = made.cpus("in")
+            made.look()
+            wrote += made.cpus("in") != before
+        return wrote
+
+    assert 1 <= moves(60, along=True) <= 3
+    moves(400, along=False)
+    known = made.engine.memory.nics["in"]
+    both_on_0 = tuple(replace(each, cpu=0) for each in known.view.queues)
+    known.view = replace(known.view, queues=both_on_0)
+    assert moves(4, along=False) == 1
+
+
 def test_a_rule_that_leaves_says_so() -> None:
     made = Machine(APART, BUSY, replace(GATEWAY, placement=PairPlacement.LEAVE))
     made.look(9)

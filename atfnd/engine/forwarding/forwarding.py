@@ -11,7 +11,9 @@ The rules:
    it does besides that is the work of others.
 3. That is put in force when it was clearly better (`place.clearly_better`) at `LOOKS` looks in a
    row: than how it is, and than what is in force already, some of which may have to wait. A look
-   during which a channel moved says nothing.
+   during which a channel moved says nothing. If another place is better again before this one was
+   good for as many looks, what was counted does not tell what moves along with a channel (packets
+   for sockets of this machine): the next one must be better at four times as many.
 4. A channel moves by follow: its NAPI or interrupt gets another CPU, and its packets keep their
    queue. At most `MOVES` at a look, and none that moved less than the policy's hold-down ago.
    Never: one whose CPU another program changed (`manual`), that a thread owns, of an interface that
@@ -51,7 +53,7 @@ from atfnd.policy.match.match import forwarding_rules
 __all__ = ["Forwarding", "Steps"]
 
 LEAST_PPS = 100.0
-LOOKS, MOVES = 3, 8
+LOOKS, MOST_LOOKS, IN_VAIN, MOVES = 3, 1500, 4, 8
 
 
 class Steps(NamedTuple):
@@ -67,6 +69,8 @@ class _Placing:
 
     wanted: dict[Channel, int] = field(default_factory=dict)
     better: int = 0  # looks in a row at which another place was clearly better
+    good: int = 0  # looks in a row at which none was
+    looks: int = LOOKS  # for so many another one must be
 
 
 @dataclass(slots=True)
@@ -195,13 +199,16 @@ class Forwarding:
         found = placed(problem)
         better, kept = cost(found, problem), look.kept(placing.wanted)
         if not all(clearly_better(better, cost(each, problem)) for each in (problem.now, kept)):
-            placing.better = 0
+            placing.better, placing.good = 0, placing.good + 1
+            if placing.good >= placing.looks:
+                placing.looks = LOOKS
             if not placing.wanted:
                 placing.wanted = {each: cpu for each, cpu in problem.now.items() if cpu is not None}
             return
-        placing.better += 1
-        if placing.better >= LOOKS:
+        placing.better, placing.good = placing.better + 1, 0
+        if placing.better >= placing.looks:
             placing.wanted, placing.better = found, 0
+            placing.looks = min(IN_VAIN * placing.looks, MOST_LOOKS)
 
     def _steps(self, placing: _Placing, look: RuleLook, now_ns: int) -> tuple[Steps, str]:
         """What is written now, and why not more."""
