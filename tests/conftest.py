@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -36,6 +37,8 @@ NOT_BEGUN = pytest.StashKey[set[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell has what it runs in the background ignore SIGINT, and so do its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[BEGUN], config.stash[NOT_BEGUN] = set(), set()
 
 
