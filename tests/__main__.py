@@ -17,6 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import psutil
+
 from tests.tiers import ALONE, SOAK, file_of
 
 __all__ = ["main"]
@@ -26,6 +28,7 @@ BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 TIERS = {"quick": "quick", "rest": "full", "all": "quick or full", "demand": "demand"}
 PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
+LEAST_BUSY_PERCENT = 15
 NO_TESTS = 5  # pytest's exit code when nothing was selected
 
 
@@ -94,6 +97,8 @@ def main() -> int:
     parser.add_argument("tier", choices=[*TIERS, "soak"])
     parser.add_argument("--hours", type=float, default=4.0, help="of soak")
     options = parser.parse_args()
+    if (busy_percent := psutil.cpu_percent(interval=1)) > LEAST_BUSY_PERCENT:
+        print(f"==== others keep {busy_percent:.0f} % of the CPUs busy: this takes longer")
     done = soak(options.hours) if options.tier == "soak" else tier(options.tier)
     print("==== what became of it")
     for each in done:

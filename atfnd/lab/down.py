@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from pyroute2 import IPRoute, netns
+from pyroute2 import IPRoute, config, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
 from atfnd.errors import refusable
@@ -23,6 +23,9 @@ from atfnd.lab.wiring import LINKS, check_request, namespaces
 from atfnd.nic.lab.interrupts import clear
 
 __all__ = ["building", "down", "remove"]
+
+# pyroute2 kills a child for another namespace that has not answered in 2 s, as on a busy machine.
+config.default_communicate_timeout = 30
 
 
 @contextmanager
