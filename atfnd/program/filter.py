@@ -91,11 +91,9 @@ def _write(nic: Nic, journal: FilterJournal, action: Action) -> int | None:
         raise ValueError(f"an insert without a flow or a queue: {action}")
     match = Match.of(action.key)
     if action.kind is ActionKind.REWRITE:
-        at = action.location
-        there = None if at is None else _there_still(nic, journal, at, match)
-        if there is None:
-            raise OSError(errno.ENOENT, f"no filter of ours at location {at}")
+        there = _to_rewrite(nic, journal, action.location, match)
         journal.turn(nic.name, match, there.queue, action.new)
+        _to_rewrite(nic, journal, action.location, match)  # the journal's disk may be slow
         location = nic.insert(match, action.new, action.location)
         journal.locate(nic.name, match, location)
         return location
@@ -139,6 +137,14 @@ def _there_still(nic: Nic, journal: FilterJournal, location: int, match: Match) 
     write."""
     there = nic.filter(location)
     return there if there is not None and _is_ours(nic, journal, there, match) else None
+
+
+def _to_rewrite(nic: Nic, journal: FilterJournal, location: int | None, match: Match) -> Filter:
+    """OSError(ENOENT): no filter of ours is at this location."""
+    there = None if location is None else _there_still(nic, journal, location, match)
+    if there is None:
+        raise OSError(errno.ENOENT, f"no filter of ours at location {location}")
+    return there
 
 
 def _is_ours(nic: Nic, journal: FilterJournal, there: Filter, match: Match) -> bool:

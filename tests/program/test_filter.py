@@ -149,6 +149,22 @@ def test_a_rule_that_somebody_turns_to_a_third_queue_is_his(bed: Bed) -> None:
     assert bed.adopted() == []
 
 
+def test_a_rule_that_somebody_turns_while_the_journal_is_written_is_his(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = bed.inserted()
+    turn = bed.journal.turn
+
+    def slow(nic: str, match: Match, old: int | None, queue: int) -> None:
+        turn(nic, match, old, queue)
+        bed.nic.put(location, MATCH, 0)
+
+    monkeypatch.setattr(bed.journal, "turn", slow)
+    outcome = bed.apply(ActionKind.REWRITE, location, 3)
+    assert (outcome.errno, outcome.location) == (errno.ENOENT, None)
+    assert (bed.nic.table[location].queue, bed.left()) == (0, {})
+
+
 def test_a_rewrite_that_comes_to_another_location_is_found_there(bed: Bed) -> None:
     location = bed.inserted()
     bed.nic.elsewhere = 5
@@ -212,7 +228,7 @@ def test_a_refused_rewrite_of_which_the_nic_does_not_say_what_is_left(bed: Bed, 
     """It may be there: the journal keeps it."""
     location = bed.inserted()
     bed.nic.refuse("insert", code)
-    bed.nic.refuse("filter", 0, errno.EIO)
+    bed.nic.refuse("filter", 0, 0, errno.EIO)
     outcome = bed.apply(ActionKind.REWRITE, location, 3)
     assert (outcome.errno, outcome.location) == (code, location)
     assert "does not say" in outcome.left
