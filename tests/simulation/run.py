@@ -987,6 +987,7 @@ class Run:
             if daemon.restore_offline() is None:
                 world.broken("restore", "it ends with an error")
         else:
+            daemon.order(daemon.catch_up)
             daemon.die()  # and the restore knows the journals only
             for nic in self.nics:
                 daemon.order(self._restored, nic)

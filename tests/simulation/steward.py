@@ -141,7 +141,14 @@ class Steward:
         if not self.alive:
             self.start()
         if self.alive:
+            self._guarded(self.catch_up)
+        if self.alive:
             self._guarded(partial(call, *arguments))
+
+    def catch_up(self) -> None:
+        """A new name that the disk refused is written now."""
+        self.journal.catch_up()
+        self.undo_journal.catch_up()
 
     def want(self, nic: WorldNic, key: FlowKey, queue: int, mode: Mode) -> None:
         """A flow, or all of a port, belongs on this queue."""
