@@ -868,7 +868,9 @@ class Run:
             in_order |= ended.verdict in (Verdict.QUIET, Verdict.NO_EFFECT) or knows_no_reason
         key = ended.action.key  # nobody comes by a port's filter when it goes
         in_order |= key is not None and key.listens and not ended.action.live
-        if in_order:
+        if in_order and isinstance(self.daemon, Steward) and self.daemon.misled(nic, key):
+            world.seen["excused: another program took the port's filter unseen"] += 1
+        elif in_order:
             self._promised[id(ended.action)] = ended.action
 
     def _check(self) -> None:

@@ -313,16 +313,27 @@ class Steward:
         for at in [at for at in self.placed if at[0] == name]:
             del self.placed[at]
 
+    def misled(self, nic: WorldNic, key: FlowKey | None) -> bool:
+        """This flow is not under the filter of its port any more, and no look has shown it: the
+        stand-in reads filters at a reset only, the daemon at each audit."""
+        port = None if key is None else self.placed.get((nic.name, _port_of(key)))
+        ours = {entry.location for entry in nic.our_entries()}
+        return port is not None and port.location not in ours
+
     def _without(self, nic: WorldNic, key: FlowKey) -> frozenset[int] | None:
         """The queues that a flow comes through whenever it has no filter of its own: its port's, or
         those of RSS."""
-        port = FlowKey(key.protocol, key.local, key.local_port, bytes(len(key.remote)), 0)
+        port = _port_of(key)
         filter_ = self.placed.get((nic.name, port))
         if filter_ is not None and key != port:
             return frozenset({filter_.queue})
         rss = nic.rss()
         queue = rss_queue(rss, key, rss.transforms[0]) if rss.named else None
         return frozenset(rss.table) if queue is None else frozenset({queue})
+
+
+def _port_of(key: FlowKey) -> FlowKey:
+    return FlowKey(key.protocol, key.local, key.local_port, bytes(len(key.remote)), 0)
 
 
 def unnamed(journal: FilterJournal, nic: WorldNic) -> list[Filter]:
