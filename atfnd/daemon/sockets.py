@@ -124,9 +124,11 @@ class SocketReader:
         """Decide on waiting events, as far as it is their users' turn."""
         self.close()
         every_ns = decision_every_ns(self._in_force.policy)
-        for event in self._turns.take(every_ns, time.monotonic_ns(), self._may_look):
-            with self._charged():
-                self._seen(event)
+        turns = self._turns.take(every_ns, time.monotonic_ns())
+        while self._may_look() and (events := next(turns, None)) is not None:
+            for event in events:
+                with self._charged():
+                    self._seen(event)
         if (
             self._may_look() and (due_ns := self._turns.due_ns(every_ns)) is not None
         ):  # else: `go_on`

@@ -9,7 +9,7 @@ in a second than the policy's share. Of each socket only the last event waits.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from atfnd.engine.ownership.shares import Tenant, tenants_of
 from atfnd.model import FlowKey, Policy, SocketSeen
@@ -61,17 +61,15 @@ class Turns:
         if (whose := self._of.get(cookie)) is not None:
             self._pop(whose, cookie)
 
-    def take(
-        self, every_ns: Mapping[str, int], now_ns: int, more: Callable[[], bool] = lambda: True
-    ) -> Iterator[SocketSeen]:
-        """The events whose turn it is, one of each tenant at a time, while there may be `more`;
-        `every_ns` by the kind of tenant."""
+    def take(self, every_ns: Mapping[str, int], now_ns: int) -> Iterator[list[SocketSeen]]:
+        """The events whose turn it is, of one socket of each tenant at a time; what is not asked
+        for goes on waiting. `every_ns` by the kind of tenant."""
         for tenant in [each for each, at_ns in self._arrival_ns.items() if at_ns <= now_ns]:
             del self._arrival_ns[tenant]
         taken, asking = 0, dict.fromkeys(self._waiting)
         while asking:
             for whose in list(asking):
-                if taken == _AT_ONCE or not more():
+                if taken == _AT_ONCE:
                     return
                 if self._allowed_ns(whose, every_ns) > now_ns:
                     del asking[whose]
@@ -85,7 +83,7 @@ class Turns:
                     arrival_ns = max(self._arrival_ns.get(tenant, 0), now_ns)
                     self._arrival_ns[tenant] = arrival_ns + each_ns
                 taken += 1
-                yield from events
+                yield events
 
     def due_ns(self, every_ns: Mapping[str, int]) -> int | None:
         """When the next turn is due. None: nothing waits."""

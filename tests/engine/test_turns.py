@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from atfnd.engine.ownership.shares import MoveRates, may_take, tenants_of
@@ -39,9 +41,9 @@ def test_no_wake_up_decides_more_than_512() -> None:
 
 def test_who_was_next_when_a_wake_up_ended_is_the_first_of_the_next() -> None:
     turns = waiting(300, 300, 300)
-    taken = list(turns.take({}, 0))
+    taken = list(chain.from_iterable(turns.take({}, 0)))
     assert [each.thread.uid for each in taken[-2:] if each.thread] == [0, 1]
-    following = next(turns.take({}, 0))
+    [following] = next(turns.take({}, 0))
     assert following.thread is not None
     assert following.thread.uid == 2
 

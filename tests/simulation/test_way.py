@@ -37,7 +37,7 @@ HANDED_OVER = [
     Function("kernel/ethtool/rxnfc.py", "insert"),
 ]
 ASKED = {
-    "daemon -> engine": {"outlived", "steering", "add", "take", "decision_every_ns"},  # `Turns`
+    "daemon -> engine": {"outlived", "steering", "add", "take", "decision_every_ns", "looks_ns"},
     "daemon -> nic": {"interface"},
     "daemon -> observe": {"nic_of", "tunnel_of", "facts", "poll_interval_s"},
     "daemon -> policy": {"groups", "may_borrow"},
