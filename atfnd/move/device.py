@@ -389,9 +389,22 @@ def _put(device: NicMoves, subject: Subject, moved: Moved, now_ns: int) -> Stepp
         if isinstance(command, Ended) and before is not None:
             device = _learn(device, before, command, now_ns)
             if command.verdict not in _UNCHANGED:
-                device, more = _outdated(device, subject, "its queue has changed meanwhile")
-                commands = (*commands, *more)
+                for each in (subject, *_under(device, subject)):
+                    device, more = _outdated(device, each, "its queue has changed meanwhile")
+                    commands = (*commands, *more)
     return device, commands
+
+
+def _under(device: NicMoves, subject: Subject) -> list[Subject]:
+    """What waits, and may come through the filter of this port or prefix without one of its own."""
+    if not isinstance(subject, FlowKey) or not subject.wide:
+        return []
+    flows = (each for each in device.waiting if isinstance(each, FlowKey) and not each.wide)
+    return [
+        each
+        for each in flows
+        if each.protocol == subject.protocol and subject.local_port in (0, each.local_port)
+    ]
 
 
 def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:

@@ -119,6 +119,19 @@ def test_one_write_a_flow_at_a_time(nic: SteppedNic) -> None:
     assert nic.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]  # decided before the first was done
 
 
+def test_a_move_that_waits_is_decided_again_when_its_port_s_filter_goes(nic: SteppedNic) -> None:
+    """It was decided with the queue that this filter gave its flow."""
+    port = key(0)._replace(remote=bytes(4), remote_port=0)
+    gone = Action(ActionKind.DELETE, "nic", port, 9, 2, None, "", "", live=False)
+    nic(to(0, Mode.STRICT))
+    nic(to(1, Mode.STRICT))  # one hold at a time
+    nic(Wanted(gone, Mode.STRICT, live=False))
+    nic(TimerDue(), TIMES.quiet_ns)
+    nic.written(Wanted(gone, Mode.STRICT, live=False))
+    ends = [(each.subject, each.verdict) for each in nic.commands if isinstance(each, Ended)]
+    assert ends == [(port, Verdict.DONE), (key(1), Verdict.DEFERRED)]
+
+
 def test_a_gap_is_looked_at_again_just_before_the_write(nic: SteppedNic) -> None:
     wanted = to(0, Mode.BOUNDED)
     nic(PortChanged(PORT._replace(asynchronous=True)))
