@@ -30,7 +30,7 @@ SELDOM_S = 0.2
 @contextmanager
 def interrupts(folder: Path) -> Iterator[Bed]:
     """Each queue's interrupt goes to a CPU of its own."""
-    made = {"queues": len(CPUS), "table": 64, "location": "explicit", "drvname": "hns3"}
+    made = {"queues": len(CPUS), "table": 64, "location": "explicit", "drvname": "ixgbe"}
     with a_simlab(**made) as lab:
         for index, cpu in enumerate(CPUS):
             lab.nic.set_queue_cpu(index, cpu)
