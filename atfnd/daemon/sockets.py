@@ -104,9 +104,10 @@ class SocketReader:
             if isinstance(latest, SocketSeen):
                 self._turns.add(latest)
             else:
-                self._turns.gone(latest.cookie)
-                self._recorder.gone(latest)
-                self._executor.take(SocketClosed(latest.cookie))
+                with self._charged():
+                    self._turns.gone(latest.cookie)
+                    self._recorder.gone(latest)
+                    self._executor.take(SocketClosed(latest.cookie))
         self._take_turns()
         lost = self._observer.lost()
         if lost > self._lost:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The daemon's own CPU time, as an account: what it may spend, and what waits for that. Pure.
 
-In any WINDOW_NS it spends `share` of one core. Each reading says what was spent, whatever for; a
-quarter of what is left of the window is for moves until the next one, and a quarter for looks at
-what sockets report. A move counts as what moves cost lately, a look as what it took. At each
+In any WINDOW_NS it spends `share` of one core. Each reading says what was spent, whatever for. A
+fifth is kept for what never asks: orders of an operator, undo and the deletes of filters of closed
+sockets. Of what is left of the rest a quarter is for moves until the next reading, and a quarter
+for looks at what sockets report. A move counts as what moves cost lately, a look as what it took,
+and so does the end of a socket. At each
 reading as many of the moves that wait are begun as can be paid then, the worthiest first. Where
 none can, one is begun when the last one has been earned, and within a window at the latest: so
-nothing is stalled. Orders of an operator, undo and the deletes of filters of closed sockets never
-ask.
+nothing is stalled.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ WINDOW_NS = 10_000_000_000
 LOOKED_AT = 64  # of those that wait, at a reading: the others have their turn at the next one
 # What a move costs: first, and bounds. A hold may look for long.
 _MOVE_NS, _LEAST_NS, _MOST_NS = 500_000, 100_000, 100_000_000
+_KEPT = 0.2  # of the share
 _LOOK_NS = 500_000  # for looks, at a reading at which nothing is left
 
 
@@ -45,7 +47,7 @@ class CpuBudget:
 
     def read(self, spent_ns: int, now_ns: int) -> bool:
         """What was spent until now, since the start. True: whether it is `over` has changed."""
-        full_ns, readings = self.share * WINDOW_NS, self._readings
+        full_ns, readings = self.share * (1 - _KEPT) * WINDOW_NS, self._readings
         if readings and self._begun:
             each_ns = (spent_ns - readings[-1][1]) / self._begun
             self._move_ns += (min(max(each_ns, _LEAST_NS), _MOST_NS) - self._move_ns) / 4
@@ -91,9 +93,10 @@ class CpuBudget:
         return chosen
 
     def _forces(self) -> bool:
-        """A move that cannot be paid is begun nevertheless: the last one is earned by now."""
+        """A move that cannot be paid is begun nevertheless: a quarter of the share has earned the
+        last one by now."""
         now_ns = self._readings[-1][0] if self._readings else 0
-        earned_ns = min(self._move_ns / self.share, WINDOW_NS)
+        earned_ns = min(4 * self._move_ns / self.share, WINDOW_NS)
         if self._forced_ns is not None and now_ns - self._forced_ns < earned_ns:
             return False
         self._forced_ns = now_ns
