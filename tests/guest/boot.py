@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from atfnd.errors import OperatorError
+from bench.counted import build as counted
 from tests.guest import simnic_module
 from tests.guest.fetch import Parts, irqbalance, nftables, parts
 from tests.guest.initramfs import initramfs
@@ -49,6 +50,7 @@ COMPLAINT = re.compile(
 )
 ATTEMPTS = 4
 LATENCY_S = 0.05  # of the output
+COUNTED_TSC_KHZ = 1_000_000  # a tick is an instruction
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -79,6 +81,8 @@ def run(
     reported on sys.stderr. OperatorError: none of ATTEMPTS could be started.
     """
     found = prepare(machine.kernel)
+    if machine.counted:
+        counted.build(found, BUILD)
     copies = {"stdout": stdout, "stderr": stderr}
     with _folder() as folder:
         (folder / "initramfs").write_bytes(initramfs(found))
@@ -161,6 +165,7 @@ def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
 
 def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[bytes]:
     usr = found.qemu / "usr"
+    khz = COUNTED_TSC_KHZ if machine.counted else tsc_khz()
     libraries = usr / "lib/x86_64-linux-gnu"
     qemu = [
         *(str(usr / "bin/qemu-system-x86_64"), "-L", str(usr / "share/qemu")),
@@ -170,9 +175,11 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
         *_share("root", Path("/"), ",readonly=on"),
         *_share("run", folder, ""),
         *("-kernel", str(found.image), "-initrd", str(folder / "initramfs")),
-        *("-append", f"{KERNEL_ARGUMENTS} guest.init={machine.init} tsc_early_khz={tsc_khz()}"),
+        *("-append", f"{KERNEL_ARGUMENTS} guest.init={machine.init} tsc_early_khz={khz}"),
         *machine.arguments(),
     ]
+    if machine.counted:
+        qemu += counted.arguments(BUILD, folder, machine.cores * machine.threads)
     network = ["ip link set lo up"]
     for taps in machine.taps:
         bridge = taps[0].replace("tap", "bridge")
@@ -261,4 +268,5 @@ def _accel(machine: Machine) -> str:
     """All CPUs of the newest kernel share a thread. With one for each, a CPU may run into an int3
     that the kernel has already taken out of its text again (Oops in __napi_poll() when a BPF
     program was attached; 7.3.4, QEMU 10)."""
-    return f"tcg,thread={'multi' if machine.kernel == DEFAULT_KERNEL else 'single'}"
+    single = machine.counted or machine.kernel != DEFAULT_KERNEL
+    return f"tcg,thread={'single' if single else 'multi'}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds the test driver for a guest's kernel: tests/guest/simnic/ becomes simnic.ko in
+"""Builds a module for a guest's kernel: tests/guest/simnic/, the test driver, becomes simnic.ko in
 build/guest/RELEASE. Documentation/kbuild/modules.rst.
 """
 
@@ -24,19 +24,20 @@ FOR_THIS_MACHINE = (
 SOURCE = Path(__file__).parent / "simnic"
 
 
-def build(parts: Parts, target: Path) -> None:
-    """Bring `target`/RELEASE/simnic.ko up to date with its sources, when there are any.
+def build(parts: Parts, target: Path, source: Path = SOURCE) -> None:
+    """Bring the module up to date with its sources, when there are any. It has the name of their
+    folder, and goes to `target`/RELEASE.
 
     OperatorError: it does not compile.
     """
-    sources = [path for path in sorted(SOURCE.glob("*")) if _is_source(path)]
+    sources = [path for path in sorted(source.glob("*")) if _is_source(path)]
     if not sources:
         return
     state = hashlib.sha256()
     for path in sources:
         state.update(path.name.encode() + path.read_bytes())
-    module = target / parts.release / "simnic.ko"
-    folder = module.parent / "simnic"
+    module = target / parts.release / f"{source.name}.ko"
+    folder = module.parent / source.name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "state").open("a+") as built:
         fcntl.flock(built, fcntl.LOCK_EX)
@@ -44,7 +45,7 @@ def build(parts: Parts, target: Path) -> None:
         if built.read() == state.hexdigest() and module.exists():
             return
         _make(parts, folder, sources)
-        (folder / "simnic.ko").replace(module)
+        (folder / module.name).replace(module)
         built.truncate(0)
         built.write(state.hexdigest())
 
@@ -62,4 +63,4 @@ def _make(parts: Parts, folder: Path, sources: list[Path]) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     done = subprocess.run([*argv, "modules"], env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise OperatorError(f"simnic does not compile:\n{done.stdout}{done.stderr}")
+        raise OperatorError(f"{folder.name} does not compile:\n{done.stdout}{done.stderr}")

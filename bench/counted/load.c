@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/* What runs in the guest while it is counted. It gives the plugin its orders, so that a window has
+ * exact edges and no process is started in it.
+ *
+ *   load mark
+ *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
+ *   load ask ADDRESS PORT CONNECTIONS CPUS SERVER_CPUS REQUEST WARM_MS WINDOW_MS WINDOWS SPINIDLE.KO
+ *
+ * `pingpong`: two threads hand a line to each other. `ask`: a closed loop; CONNECTIONS are shared
+ * by a thread for each of CPUS (6,7). REQUEST is hexadecimal, an answer is as long as the first
+ * one. It says "connected" and asks seldom, until SIGUSR1 comes: then idle CPUs spin, the cache
+ * model is on, and the windows are measured. Prints a line of JSON for each window. Times are
+ * virtual. SERVER_CPUS: interrupts of the CPUs below this number are counted.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As in plugin.c */
+#define ORDER(number) __asm__ volatile(".byte 0x0f, 0x1f, 0x80; .long 0x5a5a0000 + " #number)
+#define MARK() ORDER(0)
+#define MODEL_ON() ORDER(1)
+#define MODEL_OFF() ORDER(2)
+#define SLICES_EQUAL() ORDER(3)
+#define SLICES_OF_QEMU() ORDER(4)
+
+enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 2000, QUIET_MS = 100 };
+
+struct connection {
+	int fd;
+	uint32_t got;
+	uint64_t asked_ns;
+};
+
+struct client {
+	pthread_t thread;
+	int cpu, count, epoll;
+	struct connection *connections;
+	uint64_t answers; /* since the start */
+	uint32_t took_ns[MOST_ANSWERS];
+	uint32_t kept; /* of them, in this window */
+};
+
+struct interrupts {
+	uint64_t ipis, of_nic;
+};
+
+static struct client clients[MOST_CLIENTS];
+static struct sockaddr_in server;
+static uint8_t request[4096];
+static uint32_t request_bytes, answer_bytes;
+static bool seldom = true, measuring;
+static int turn __attribute__((aligned(64)));
+static bool second_ready __attribute__((aligned(64)));
+static int players[2], rounds;
+static uint64_t played_ns;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void run_on(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		die("sched_setaffinity");
+}
+
+static void spin_idle(const char *module)
+{
+	int fd = open(module, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || syscall(SYS_finit_module, fd, "", 0))
+		die(module);
+	close(fd);
+}
+
+static void halt_idle(void)
+{
+	if (syscall(SYS_delete_module, "spinidle", O_NONBLOCK))
+		die("spinidle");
+}
+
+static void begin(const char *module)
+{
+	SLICES_EQUAL();
+	if (module)
+		spin_idle(module);
+	MODEL_ON();
+}
+
+static void end(const char *module)
+{
+	MODEL_OFF();
+	if (module)
+		halt_idle();
+	SLICES_OF_QEMU();
+}
+
+static void *play(void *data)
+{
+	int me = data == &players[1];
+
+	run_on(players[me]);
+	if (me)
+		__atomic_store_n(&second_ready, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&second_ready, __ATOMIC_ACQUIRE))
+		;
+	uint64_t began = now_ns();
+
+	if (!me)
+		MARK();
+	for (int i = 0; i < rounds; i++) {
+		while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != me)
+			;
+		__atomic_store_n(&turn, !me, __ATOMIC_RELEASE);
+	}
+	while (!me && __atomic_load_n(&turn, __ATOMIC_ACQUIRE))
+		;
+	if (!me) {
+		MARK();
+		played_ns = now_ns() - began;
+	}
+	return NULL;
+}
+
+static void pingpong(char **words, const char *module)
+{
+	pthread_t threads[2];
+
+	players[0] = atoi(words[0]);
+	players[1] = atoi(words[1]);
+	rounds = atoi(words[2]);
+	begin(module);
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&threads[i], NULL, play, &players[i]))
+			die("pthread_create");
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	end(module);
+	printf("{\"ns\": %ju}\n", (uintmax_t)played_ns);
+}
+
+/* RES and CAL, and the NIC's own, of the first `cpus`. */
+static struct interrupts interrupts(int cpus)
+{
+	static char text[1 << 16];
+	struct interrupts found = { 0 };
+	int fd = open("/proc/interrupts", O_RDONLY | O_CLOEXEC);
+	ssize_t size = 0, got;
+
+	while ((got = read(fd, text + size, sizeof(text) - 1 - size)) > 0)
+		size += got;
+	close(fd);
+	text[size] = '\0';
+	for (char *rest, *line = strtok_r(text, "\n", &rest); line;
+	     line = strtok_r(NULL, "\n", &rest)) {
+		bool ipi = strstr(line, "RES:") || strstr(line, "CAL:");
+		char *at = strchr(line, ':');
+
+		if (!at || (!ipi && !strstr(line, "sim0-")))
+			continue;
+		at++;
+		for (int cpu = 0; cpu < cpus; cpu++)
+			*(ipi ? &found.ipis : &found.of_nic) += strtoull(at, &at, 10);
+	}
+	return found;
+}
+
+static int opened(void)
+{
+	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof(server)))
+		die("connect");
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return fd;
+}
+
+static void ask(struct connection *to)
+{
+	to->got = 0;
+	to->asked_ns = now_ns();
+	if (send(to->fd, request, request_bytes, MSG_NOSIGNAL) != (ssize_t)request_bytes)
+		die("send");
+}
+
+static void learn_answer(int fd)
+{
+	struct timeval quiet = { 0, QUIET_MS * 1000 }, forever = { 0 };
+	uint8_t buffer[4096];
+	ssize_t got;
+
+	if (send(fd, request, request_bytes, MSG_NOSIGNAL) != (ssize_t)request_bytes)
+		die("send");
+	answer_bytes = recv(fd, buffer, 1, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof(quiet));
+	while ((got = recv(fd, buffer, sizeof(buffer), 0)) > 0)
+		answer_bytes += got;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
+}
+
+static void came(struct client *client, struct connection *from)
+{
+	static __thread uint8_t buffer[1 << 16];
+	ssize_t got = recv(from->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+
+	if (got <= 0 && (!got || errno != EAGAIN))
+		die("recv");
+	from->got += got > 0 ? got : 0;
+	if (from->got < answer_bytes)
+		return;
+	__atomic_store_n(&client->answers, client->answers + 1, __ATOMIC_RELAXED);
+	uint32_t kept = __atomic_load_n(&client->kept, __ATOMIC_RELAXED);
+
+	if (__atomic_load_n(&measuring, __ATOMIC_RELAXED) && kept < MOST_ANSWERS) {
+		client->took_ns[kept] = now_ns() - from->asked_ns;
+		__atomic_store_n(&client->kept, kept + 1, __ATOMIC_RELAXED);
+	}
+	ask(from);
+}
+
+static void *serve_connections(void *data)
+{
+	struct client *client = data;
+	struct epoll_event events[64];
+
+	run_on(client->cpu);
+	for (int i = 0; i < client->count; i++)
+		ask(&client->connections[i]);
+	for (;;) {
+		int ready = epoll_wait(client->epoll, events, 64, -1);
+
+		for (int i = 0; i < ready; i++)
+			came(client, events[i].data.ptr);
+		if (__atomic_load_n(&seldom, __ATOMIC_RELAXED))
+			usleep(SELDOM_US);
+	}
+	return NULL;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static uint64_t answers(int count)
+{
+	uint64_t all = 0;
+
+	for (int i = 0; i < count; i++)
+		all += __atomic_load_n(&clients[i].answers, __ATOMIC_RELAXED);
+	return all;
+}
+
+static void window(int count, int server_cpus, int window_ms)
+{
+	static uint32_t took_ns[MOST_CLIENTS * MOST_ANSWERS];
+	struct interrupts before = interrupts(server_cpus), after;
+	uint64_t asked, began;
+	uint32_t kept = 0;
+
+	for (int i = 0; i < count; i++)
+		__atomic_store_n(&clients[i].kept, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&measuring, true, __ATOMIC_RELAXED);
+	began = now_ns();
+	asked = answers(count);
+	MARK();
+	usleep(window_ms * 1000);
+	MARK();
+	asked = answers(count) - asked;
+	began = now_ns() - began;
+	__atomic_store_n(&measuring, false, __ATOMIC_RELAXED);
+	after = interrupts(server_cpus);
+	for (int i = 0; i < count; i++) {
+		uint32_t of = __atomic_load_n(&clients[i].kept, __ATOMIC_RELAXED);
+
+		memcpy(took_ns + kept, clients[i].took_ns, of * sizeof(*took_ns));
+		kept += of;
+	}
+	qsort(took_ns, kept, sizeof(*took_ns), by_size);
+	printf("{\"requests\": %ju, \"ns\": %ju, \"ipis\": %ju, \"interrupts\": %ju, "
+	       "\"p50_ns\": %u}\n",
+	       (uintmax_t)asked, (uintmax_t)began, (uintmax_t)(after.ipis - before.ipis),
+	       (uintmax_t)(after.of_nic - before.of_nic), kept ? took_ns[kept / 2] : 0);
+	fflush(stdout);
+}
+
+static int start_clients(char *of_cpus, int connections)
+{
+	int count = 0;
+
+	for (char *rest, *cpu = strtok_r(of_cpus, ",", &rest); cpu && count < MOST_CLIENTS;
+	     cpu = strtok_r(NULL, ",", &rest))
+		clients[count++].cpu = atoi(cpu);
+	for (int i = 0; i < count; i++) {
+		struct client *client = &clients[i];
+
+		client->count = connections / count;
+		client->epoll = epoll_create1(EPOLL_CLOEXEC);
+		client->connections = calloc(client->count, sizeof(*client->connections));
+		if (client->epoll < 0 || !client->connections)
+			die("start");
+		for (int j = 0; j < client->count; j++) {
+			struct connection *each = &client->connections[j];
+			struct epoll_event event = { EPOLLIN, { .ptr = each } };
+
+			each->fd = opened();
+			if (!answer_bytes)
+				learn_answer(each->fd);
+			if (epoll_ctl(client->epoll, EPOLL_CTL_ADD, each->fd, &event))
+				die("epoll_ctl");
+		}
+		if (pthread_create(&client->thread, NULL, serve_connections, client))
+			die("pthread_create");
+	}
+	return count;
+}
+
+static void measure(char **words)
+{
+	int server_cpus = atoi(words[4]), count, signal;
+	sigset_t go;
+
+	sigemptyset(&go);
+	sigaddset(&go, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &go, NULL);
+	server.sin_family = AF_INET;
+	server.sin_port = htons(atoi(words[1]));
+	if (inet_pton(AF_INET, words[0], &server.sin_addr) != 1)
+		die(words[0]);
+	for (char *hex = words[5]; hex[0] && hex[1] && request_bytes < sizeof(request); hex += 2)
+		sscanf(hex, "%2hhx", &request[request_bytes++]);
+	count = start_clients(words[3], atoi(words[2]));
+	run_on(clients[count - 1].cpu);
+	puts("connected");
+	fflush(stdout);
+	sigwait(&go, &signal);
+	begin(words[9]);
+	__atomic_store_n(&seldom, false, __ATOMIC_RELAXED);
+	usleep(atoi(words[6]) * 1000);
+	for (int i = 0; i < atoi(words[8]); i++)
+		window(count, server_cpus, atoi(words[7]));
+	__atomic_store_n(&seldom, true, __ATOMIC_RELAXED);
+	end(words[9]);
+}
+
+int main(int argc, char **argv)
+{
+	mlockall(MCL_CURRENT);
+	if (argc == 2 && !strcmp(argv[1], "mark"))
+		MARK();
+	else if ((argc == 5 || argc == 6) && !strcmp(argv[1], "pingpong"))
+		pingpong(argv + 2, argc == 6 ? argv[5] : NULL);
+	else if (argc == 12 && !strcmp(argv[1], "ask"))
+		measure(argv + 2);
+	else
+		return 2;
+	fflush(stdout);
+	_exit(0);
+}

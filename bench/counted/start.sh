@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# start.sh ROUNDS "CPU CPU"... in the counted guest: begin to count. Then each pair of CPUs hands a line to and fro,
+# ROUNDS times; prints what `load pingpong` does. What is used in windows is copied to /dev/shm/counted.
+set -e
+build=$(dirname "$0")/../../build/guest
+there=/dev/shm/counted counts=/run/guest/counts rounds=$1
+shift
+mkdir -p $there
+cp "$build/counted/load" "$build/$(uname -r)/spinidle.ko" $there
+test "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" = tsc
+grep -A1 -m1 ' t handle_softirqs$' /proc/kallsyms | cut -d' ' -f1 | tr '\n' ' ' >/run/guest/softirqs
+mv /run/guest/softirqs /run/guest/go
+until [ -s $counts ]; do $there/load mark; done
+for pair; do $there/load pingpong $pair "$rounds" $there/spinidle.ko; done

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The cache model of the counted machine alone, on accesses whose right counts are known: eight
+CPUs, four to an LLC."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from bench.bed import succeed
+from bench.counted.build import PLUGIN
+from bench.counted.counts import KINDS
+
+__all__: list[str] = []
+
+SOURCE = Path(__file__).parents[2] / "bench/counted/cache.c"
+CPUS, CLUSTER = 8, 4
+KIB = 1024 // 64  # lines
+MIB = 1024 * KIB
+Touch = Callable[[int, int, bool], str]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    path = tmp_path_factory.mktemp("cache") / "cache.so"
+    exported = [word for word in PLUGIN if word != "-fvisibility=hidden"]
+    succeed(*exported, "-o", str(path), str(SOURCE))
+    return ctypes.CDLL(str(path))
+
+
+@pytest.fixture
+def touch(library: ctypes.CDLL) -> Touch:
+    """CPU, line, store -> the kind; of caches that are empty at first."""
+    library.cache_init.restype = ctypes.c_bool
+    assert library.cache_init(CPUS, CLUSTER)
+    call = library.cache_touch
+    call.argtypes = (ctypes.c_int, ctypes.c_uint32, ctypes.c_bool)
+    return lambda cpu, line, store: KINDS[call(cpu, line, store)]
+
+
+def loads(touch: Touch, lines: Iterable[int], cpu: int = 0) -> Counter[str]:
+    return Counter(touch(cpu, line, False) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"), [(24 * KIB, "l1"), (512 * KIB, "l2"), (8 * MIB, "llc"), (64 * MIB, "memory")]
+)
+def test_what_fits_a_cache_is_found_there(touch: Touch, size: int, kind: str) -> None:
+    lines = range(MIB, MIB + size)
+    assert loads(touch, lines) == {"memory": size}
+    assert loads(touch, lines) == {kind: size}
+
+
+@pytest.mark.parametrize(("other", "where"), [(1, "near"), (5, "far")])
+def test_a_line_that_two_cpus_hand_to_each_other(touch: Touch, other: int, where: str) -> None:
+    touch(other, MIB, True)
+    found = Counter(
+        touch(cpu, MIB, store) for _ in range(1000) for cpu in (0, other) for store in (False, True)
+    )
+    assert found == {f"dirty_{where}": 2000, f"upgrade_{where}": 2000}
+    stored = Counter(touch(cpu, MIB, True) for _ in range(1000) for cpu in (0, other))
+    assert stored == {f"dirty_{where}": 2000}
+
+
+def test_one_writes_and_all_others_read(touch: Touch) -> None:
+    assert touch(0, MIB, True) == "memory"
+    read = [touch(cpu, MIB, False) for cpu in range(1, CPUS)]
+    # each LLC gets the line with its first reader
+    assert read == ["dirty_near", "llc", "llc", "clean_far", "llc", "llc", "llc"]
+    assert touch(0, MIB, True) == "upgrade_far"
+    assert touch(0, MIB, True) == "l1"
+    assert touch(1, MIB, False) == "dirty_near"
+
+
+def test_a_line_that_nobody_wrote(touch: Touch) -> None:
+    found = [touch(cpu, MIB, False) for cpu in (0, 1, 4, 5)]
+    assert found == ["memory", "llc", "clean_far", "llc"]
+
+
+def test_a_written_line_that_left_its_cpu_is_in_the_llc(touch: Touch) -> None:
+    touch(0, MIB, True)
+    loads(touch, range(2 * MIB, 4 * MIB))  # twice what L2 holds
+    assert touch(1, MIB, False) == "llc"
+    assert touch(4, MIB, False) == "clean_far"
+
+
+def test_what_the_model_cannot_follow(library: ctypes.CDLL) -> None:
+    library.cache_init.restype = library.cache_has.restype = ctypes.c_bool
+    library.cache_has.argtypes = (ctypes.c_uint64,)
+    assert not library.cache_init(33, 8)
+    assert not library.cache_init(0, 1)
+    assert library.cache_init(32, 16)
+    assert [library.cache_has(each) for each in (0, 1, 2**26 - 1, 2**26)] == [
+        False, True, True, False,
+    ]  # fmt: skip
