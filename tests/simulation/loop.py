@@ -104,8 +104,13 @@ class WorldLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[_T]:
         """A thread beside the loop takes a while of the world's time, whatever it takes of ours."""
         answer: asyncio.Future[_T] = self.create_future()
-        self.call_later(_BESIDE_S, self._answer, answer, partial(func, *args))
+        self._later(_BESIDE_S, answer, partial(self._answer, answer, partial(func, *args)))
         return answer
+
+    def _later(self, wait_s: float, answer: asyncio.Future[_T], call: Callable[[], object]) -> None:
+        """Unless nobody waits for the answer any more."""
+        timer = self.call_later(wait_s, call)
+        answer.add_done_callback(lambda _: timer.cancel())
 
     def _answer(self, answer: asyncio.Future[_T], work: Callable[[], _T]) -> None:
         if answer.cancelled():
@@ -126,7 +131,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
             else:
                 answer.set_exception(error)
 
-        self.call_later(waited_ns / 1e9, settle) if waited_ns else settle()
+        self._later(waited_ns / 1e9, answer, settle) if waited_ns else settle()
 
     def next_ns(self) -> int | None:
         """When it may have something to do. None: it waits for what will happen in the world."""
