@@ -169,6 +169,7 @@ class WorldNic:
         self.changed: dict[str, str] = {}  # ours that another program wrote over
         self.set_by_others = set[str]()  # settings that something else than atfnd ever wrote
         self.is_ours: Callable[[str, str], bool] = lambda name, value: True  # as the journal says
+        self.noticed: Callable[[str], bool] = lambda name: True  # that another program changed it
         self.counted: Callable[[], None] = lambda: None  # called before counts are read
         self.ways: Callable[[WorldNic], dict[Any, int]] = lambda nic: {}  # of what is forwarded
         self.went: Callable[[WorldNic, str, dict[Any, int]], None] = lambda nic, name, before: None
@@ -497,7 +498,11 @@ class WorldNic:
         self.world.after(self.world.random.randrange(1_000_000, 50_000_000), self.go_up)
 
     def go_down(self) -> None:
+        """What another program has just set may be something that the NIC lost by going down."""
         self.others()
+        for name in [each for each in self.changed if not self.noticed(each)]:
+            self.world.seen["excused: set by another program just before the link went"] += 1
+            del self.changed[name]
         self.table.up = False
         for ring in self.rings:
             ring.reset()

@@ -351,6 +351,7 @@ class Service:
         nic.ours.on_tried = lambda match, queue: self.written.add((match, queue))
         nic.ours.is_ambiguous = self.written.__contains__
         nic.is_ours = lambda setting, value: self._is_ours(nic.name, setting, value)
+        nic.noticed = lambda setting: setting in self.undo_journal.manual(nic.name)
         nic.counted = self._kernel.machine.spend
 
     def wrote(self, nic: str, setting: str, value: str) -> bool:
