@@ -110,9 +110,9 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
 
 
 def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
-    """The outcome of an action, at its turn, whose entry has ended or has no filter left to
-    rewrite, or whose setting another program has changed since: nothing is written. None: carry it
-    out.
+    """The outcome of an action, at its turn, whose entry has ended, was decided anew or has no
+    filter left to rewrite, or whose setting another program has changed since: nothing is written.
+    None: carry it out.
 
     A NIC would take such a rewrite for a new filter, and would keep a filter that no entry knows
     of. The delete of a filter that no entry has is carried out, whichever flow it was for."""
@@ -125,7 +125,7 @@ def outlived(action: Action, memory: Memory, now_ns: int) -> Outcome | None:
     flow = memory.table.get(key)
     if action.generation and action.generation != memory.table.generation(key):
         if action.kind is not ActionKind.DELETE or (flow and flow.location == action.location):
-            left = "superseded: its entry has ended"
+            left = "superseded: its entry has ended, or was decided anew"
             return Outcome(action, now_ns, errno.ESTALE, action.location, left)
         return None
     if action.kind is not ActionKind.REWRITE or (flow is not None and flow.location is not None):

@@ -994,7 +994,9 @@ class Engine:
         else:
             deferred = verdict in (Verdict.DEFERRED, Verdict.RESYNC)
             move = Move(how, verdict.value, ended.why, late, took_ns)
-            news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
+            of_now = ended.action.generation in (0, self.memory.table.generation(key))
+            if news := of_now or not deferred:
+                news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
         self._say(ReportEnd(ended, news and verdict in NEWS))
 
     def _moves_dropped(self, event: MovesDropped, now_ns: int) -> None:

@@ -123,6 +123,19 @@ def test_a_thread_that_came_back_before_the_hold_down_ended_moves_nothing() -> N
     assert not known.table.deferred()
 
 
+@pytest.mark.parametrize("now_on", [1, 3], ids=["it came back", "it went on"])
+def test_a_move_that_waits_is_not_done_once_its_thread_has_moved(now_on: int) -> None:
+    known = memory()
+    steered(known, cpu=1, at_ns=1)
+    (late,) = steer.seen(seen(1, 2), NIC, RULE, known, 1000)
+    assert audit.outlived(late, known, 1000) is None
+    steer.seen(seen(1, now_on), NIC, RULE, known, 1001)
+    assert (outcome := audit.outlived(late, known, 1002)) is not None
+    assert outcome.superseded
+    (again,) = steer.seen(seen(1, 2), NIC, RULE, known, 1003)
+    assert audit.outlived(again, known, 1003) is None
+
+
 def test_a_move_that_waited_until_it_was_decided_otherwise_is_taken_back() -> None:
     """Its thread went to CPU 2 and came back before the move there had its turn."""
     known = memory()
@@ -310,21 +323,20 @@ def test_an_adopted_filter_keeps_its_place_until_its_thread_has_stayed_somewhere
     )
 
 
-@pytest.mark.parametrize("refused", [False, True], ids=["put off", "refused"])
-def test_a_filter_that_could_not_be_deleted_follows_its_thread_once_that_settles(
-    *, refused: bool
-) -> None:
+@pytest.mark.parametrize("delete_is", ["waiting", "put off", "refused"])
+def test_a_filter_that_is_to_go_follows_its_thread_once_that_settles(delete_is: str) -> None:
     known = memory()
     settled = seen(1, 1, home=Distance.CPU, pinned=False)
     carried_out(steer.seen(settled, NIC, RULE, known, 1), known, 1)
     wanders = settled._replace(app_cpu=2, home=Distance.MACHINE)
     (delete,) = steer.seen(wanders, NIC, RULE, known, SECOND_NS)
-    assert steer.seen(settled._replace(app_cpu=2), NIC, RULE, known, SECOND_NS) == ()
-    if refused:
+    if delete_is == "refused":
         audit.record(Outcome(delete, SECOND_NS, errno.EIO, delete.location, ""), known)
-    else:
+    elif delete_is == "put off":
         move = Move("none", "deferred", "it would go to more than one queue", 0, 0)
         audit.moved(key(1), move, known, SECOND_NS, deferred=True)
     (action,) = steer.seen(settled._replace(app_cpu=2), NIC, RULE, known, 10 * SECOND_NS)
     assert (action.kind, action.new) == (ActionKind.REWRITE, 2)
     assert known.table.due_ns(key(1)) is None
+    assert (late := audit.outlived(delete, known, 10 * SECOND_NS)) is not None
+    assert late.superseded

@@ -112,9 +112,8 @@ def _seen(
         return ()
     table.close(event.key, False)
     if old is not None and old.left is not None and old.location is not None:
-        if old.state is FlowState.OBSERVED and table.due_ns(old.key) is None:
-            return ()  # first its filter goes; if it is used as now, it is reported again
-        old = old._replace(state=FlowState.STEERED)  # it stayed: put off, or refused
+        table.outdate(old.key)  # its filter stays: a delete of it that waits is not done
+        old = old._replace(state=FlowState.STEERED)
     if rule is None or rule.placement is Placement.LEAVE:
         goes = old is not None and not memory.is_pinned(old)
         return retire(old, memory, "its policy now leaves it alone") if old and goes else ()
@@ -343,18 +342,21 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     own_queue = follow.home(flow, nic, memory)
     spot = Spot(own_queue, "", None) if own_queue else _spot(flow, nic, memory)
     queue = spot.queue
+    current = next((q for q in nic.queues if q.index == flow.target_queue), None)
+    there = current == own_queue if own_queue else current and queue and current.cpu == queue.cpu
+    asked, goes = table.asked(flow.key), None if queue is None or there else queue.index
+    if asked is not None and asked.kind is ActionKind.REWRITE and asked.new != goes:
+        table.outdate(flow.key)  # its thread came back, or went on, before that was done
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
             flow = flow._replace(state=state, target_queue=None, target_cpu=None)
         table.put(flow._replace(fell_back=spot.fell_back))
         return ()
-    current = next((q for q in nic.queues if q.index == flow.target_queue), None)
     cpu = flow.app_cpu if own_queue else queue.cpu  # an own queue is on that CPU, or will be
     if (flow.target_cpu, flow.fell_back) != (cpu, spot.fell_back):
         flow = flow._replace(target_cpu=cpu, fell_back=spot.fell_back)
         table.put(flow)
-    there = current == own_queue if own_queue else current and current.cpu == queue.cpu
     if flow.location is not None and current is not None and there:
         return ()
     port = table.covering(flow.key)

@@ -276,10 +276,15 @@ class FlowTable:
         return self._records.get(key)
 
     def generation(self, key: FlowKey) -> int:
-        """The generation of an entry: it changes as soon as the entry belongs to another socket.
-        What was decided for an earlier socket then no longer counts. 0: there is no entry."""
+        """The generation of an entry: it changes as soon as the entry belongs to another socket, or
+        is `outdated`. What was decided before then no longer counts. 0: there is no entry."""
         record = self._records.get(key)
         return 0 if record is None else record.generation
+
+    def outdate(self, key: FlowKey) -> None:
+        """What was decided for an entry, and is not written yet, no longer counts."""
+        self._begun += 1
+        self._records[key].generation = self._begun
 
     def full(self) -> bool:
         """No room for a newcomer."""
@@ -314,8 +319,7 @@ class FlowTable:
             self._forget(flow.key)
         self._slots.replace(record.slot, flow)
         if old.cookie != flow.cookie and not flow.key.wide:
-            self._begun += 1
-            record.generation = self._begun
+            self.outdate(flow.key)
             self._has_left(flow.key, record, old.cookie)
             self.close(flow.key, False)
         if old.cookie != flow.cookie or old.thread != flow.thread:
