@@ -37,6 +37,7 @@ from bench import (
     unpinned,
     waiting,
 )
+from bench.counted import cells, kept
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
 
@@ -67,6 +68,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "unpinned-interrupts": partial(unpinned.run, interrupts=True),
     "waiting": waiting.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
+    "machine": kept.run,
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval
 
@@ -84,6 +86,10 @@ def main() -> int:
     some.add_argument("--warm", type=float, default=applications.Wanted(0).warm_s,
                       help="seconds before a window")  # fmt: skip
     some.add_argument("--resume", action="store_true", help="keep what was measured already")
+    counted = parser.add_argument_group("machine only")
+    counted.add_argument("--server", choices=cells.SERVED, default=cells.SERVED[0])
+    counted.add_argument("--contender", choices=tuple(cells.CONTENDERS), action="append",
+                         default=[], help="may be repeated; all of them")  # fmt: skip
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
@@ -93,6 +99,10 @@ def main() -> int:
         benches[given.name] = lambda rounds: applications.run(applications.Wanted(rounds, *asked))
     elif asked != applications.Wanted(0)[1:]:
         parser.error("--only, --seconds, --interrupts, --warm and --resume are for applications")
+    if given.name == "machine":
+        benches[given.name] = partial(kept.run, server=given.server, only=given.contender)
+    elif given.contender or given.server != cells.SERVED[0]:
+        parser.error("--server and --contender are for machine")
     console = Console(width=None if sys.stdout.isatty() else 120)
     names = list(BENCHES) if given.name == "all" else [given.name]
     failed = 0

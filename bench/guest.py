@@ -2,8 +2,8 @@
 """Benches on the test driver: measured in the guest (tests/guest), reported where they were asked
 for.
 
-On the host a guest is started for `python -m bench.guest NAME ROUNDS`, which prints what was
-measured as one line of JSON. Inside a guest (ATFND_GUEST is set) there is no second one.
+On the host a guest is started for `python -m bench.guest NAME ROUNDS [WORD...]`, which prints what
+was measured as one line of JSON. Inside a guest (ATFND_GUEST is set) there is no second one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from bench import (
     unpinned,
     waiting,
 )
+from bench.counted import cells, costs
 from bench.ending import ended_in_order
 from bench.forward_load import Run
 from bench.machine import Machine, machine
@@ -46,7 +47,7 @@ NOTE = "in a guest of QEMU without KVM: every instruction is emulated, only rati
 
 
 class _Bench(NamedTuple):
-    measure: Callable[[int], Any]
+    measure: Callable[..., Any]  # of rounds and words
     report: Callable[[Any], Report]
     machine: emulated.Machine = emulated.Machine()
 
@@ -80,27 +81,31 @@ _BENCHES = {
         partial(waiting.measure, make_bed=sim_bed, load=waiting.SIMNIC),
         partial(waiting.report, load=waiting.SIMNIC),
     ),
+    "machine": _Bench(
+        cells.measure, costs.report, emulated.Machine(sockets=2, cores=4, counted=True)
+    ),
 }
 NAMES = tuple(_BENCHES)
 
 
-def run(name: str, rounds: int) -> Report:
+def run(name: str, rounds: int, words: Sequence[str] = ()) -> Report:
     """Measure in this guest or in a new one, and report with the guest's machine."""
-    answer = _answer(name, rounds) if "ATFND_GUEST" in os.environ else _asked(name, rounds)
+    ask = _answer if "ATFND_GUEST" in os.environ else _asked
+    answer = ask(name, rounds, words)
     report = _BENCHES[name].report(answer["measured"])
     report.machine = Machine(*answer["machine"])
     report.notes.append(NOTE)
     return report
 
 
-def _answer(name: str, rounds: int) -> dict[str, Any]:
-    return {"machine": machine(), "measured": _BENCHES[name].measure(rounds)}
+def _answer(name: str, rounds: int, words: Sequence[str]) -> dict[str, Any]:
+    return {"machine": machine(), "measured": _BENCHES[name].measure(rounds, *words)}
 
 
-def _asked(name: str, rounds: int) -> Any:
+def _asked(name: str, rounds: int, words: Sequence[str]) -> Any:
     """The same from a guest. OperatorError: it did not end well, with its own words on stderr."""
     print(f"{name}: a guest is measuring, {rounds} rounds", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "bench.guest", name, str(rounds)]
+    command = [sys.executable, "-m", "bench.guest", name, str(rounds), *words]
     said = io.BytesIO()
     outcome = boot.run(command, _BENCHES[name].machine, DEADLINE_S, said, sys.stderr.buffer)
     for complaint in outcome.complaints:
@@ -117,9 +122,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.guest", description=__doc__)
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("rounds", type=int)
+    parser.add_argument("words", nargs="*")
     given = parser.parse_args()
     with ended_in_order():
-        print(json.dumps(_answer(given.name, given.rounds)))
+        print(json.dumps(_answer(given.name, given.rounds, given.words)))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ __all__ = [
     "DEVICE",
     "TABLE",
     "apart_bed",
+    "counted_bed",
     "interrupts_along",
     "kernel_filters",
     "sim_bed",
@@ -92,6 +93,21 @@ def apart_bed() -> Iterator[Bed]:
             if name.startswith(f"{PEER_DEVICE}-"):
                 set_affinity(irq, {there})
         yield _bed(nic, tuple(here), "strict", (there,), arfs=False)
+
+
+@contextlib.contextmanager
+def counted_bed(clients: int = 2) -> Iterator[Bed]:
+    """A queue with its interrupt on each CPU but the last ones, which are the remote host's and
+    take its interrupts."""
+    cpus = sorted(os.sched_getaffinity(0))
+    here, there = cpus[:-clients], cpus[-clients:]
+    with _pair(len(here)) as nic:
+        for index, cpu in enumerate(here):
+            nic.set_queue_cpu(index, cpu)
+        theirs = [irq for irq, name in actions().items() if name.startswith(f"{PEER_DEVICE}-")]
+        for number, irq in enumerate(sorted(theirs)):
+            set_affinity(irq, {there[number % clients]})
+        yield _bed(nic, tuple(here), "strict", tuple(there))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ set -e
 build=$(dirname "$0")/../../build/guest
 there=/dev/shm/counted counts=/run/guest/counts rounds=$1
 shift
+grep -q tsc_early_khz=1000000 /proc/cmdline || { echo "not a counted guest" >&2; exit 1; }
 mkdir -p $there
 cp "$build/counted/load" "$build/$(uname -r)/spinidle.ko" $there
 test "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" = tsc

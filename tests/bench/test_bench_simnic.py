@@ -144,4 +144,5 @@ def test_what_this_machine_says() -> None:
         "unpinned-simnic",
         "forward-simnic",
         "waiting-simnic",
+        "machine",
     )

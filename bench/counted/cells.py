@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a request costs in the counted guest: a server of one thread on CPU 2 of two sockets of
+four, a closed loop of clients on the last two CPUs, and packets steered by each contender.
+
+A round has connections of its own: RSS depends on where they hash. Python, and the daemon of atfnd,
+are confined to the last CPU of the server's; Python sleeps while windows are measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from atfnd.errors import OperatorError
+from bench import contenders
+from bench.bed import Bed, succeed
+from bench.children import Child, child, pin
+from bench.counted.counts import (
+    KINDS,
+    LATENCIES_NS,
+    MODES,
+    PINGPONGS,
+    ROUNDS,
+    Window,
+    judge,
+    marks,
+    windows,
+)
+from bench.daemon import Daemon, follow_tcp
+from bench.servers import PORT, SERVERS, running
+from bench.sim_bed import counted_bed
+
+__all__ = ["CONTENDERS", "SERVED", "measure"]
+
+SERVED = ("redis",)
+SERVER_CPU, NEIGHBOUR = 2, 3
+CONNECTIONS = 16
+WARM_MS, WINDOW_MS, WINDOWS = 50, 120, 2  # virtual
+LOOK_S, SETTLE_S = 0.5, 120.0
+TRIES = 3
+START = Path(__file__).with_name("start.sh")
+COPIED = Path("/dev/shm/counted")  # by start.sh
+COUNTS = Path("/run/guest/counts")
+
+Contender = Callable[[Bed], AbstractContextManager[Daemon | None]]
+
+
+@contextlib.contextmanager
+def _filter(bed: Bed, queue: int) -> Iterator[None]:
+    """One for the server's port."""
+    bed.clear_filters()
+    said = f"flow-type tcp4 dst-port {PORT} action {queue} loc 0"
+    succeed("ethtool", "-N", bed.device, *said.split())
+    with bed.open() as nic:
+        if [rule.queue for rule in nic.filters()] != [queue]:  # ethtool exits 0 when refused
+            raise OperatorError(f"{bed.device} did not take the filter", exit_code=1)
+    try:
+        yield
+    finally:
+        bed.clear_filters()
+
+
+@contextlib.contextmanager
+def _atfnd(bed: Bed) -> Iterator[Daemon]:
+    with contenders.atfnd(bed, follow_tcp(bed.order, unowned="keep")) as daemon:
+        yield daemon
+
+
+# atfnd is first: its daemon starts before anything is instrumented, which is slow.
+CONTENDERS: dict[str, Contender] = {
+    "atfnd": _atfnd,
+    "rss": contenders.rss,
+    "rfs": contenders.rfs,
+    "arfs": contenders.arfs,
+    "same-core": partial(_filter, queue=SERVER_CPU),
+    "neighbour": partial(_filter, queue=NEIGHBOUR),
+}
+
+
+def measure(rounds: int, server: str = "redis", *only: str) -> dict[str, Any]:
+    """Figures of each window, by contender. OperatorError: the bed is not as it should be."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    with (
+        counted_bed() as bed,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        running(server, bed, Path(folder)) as process,
+    ):
+        pin(process.pid, {SERVER_CPU})
+        os.sched_setaffinity(0, {bed.cpus[-1]})
+        for name in [each for each in CONTENDERS if not only or each in only]:
+            with CONTENDERS[name](bed) as daemon:
+                if not found:
+                    _start()
+                for turn in range(rounds):
+                    found.setdefault(name, []).extend(_measured(bed, server, daemon))
+                    print(f"{name}: {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+        cpus = len(bed.cpus) + len(bed.spare)
+    return {"server": server, "cpus": cpus, "connections": CONNECTIONS, "windows": found}
+
+
+def _start() -> None:
+    pairs = [f"{one} {other}" for one, other in PINGPONGS]
+    said = succeed("bash", str(START), str(ROUNDS), *pairs)
+    judge(COUNTS.read_text(), said)
+
+
+def _measured(bed: Bed, server: str, daemon: Daemon | None) -> list[dict[str, Any]]:
+    """The windows of one set of connections; of another, when one is refused."""
+    for attempt in range(TRIES):
+        with _asking(bed, server) as client:
+            if daemon:
+                _settle(daemon)
+            os.kill(client.pid, signal.SIGUSR1)
+            os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOWAIT)  # polling would be counted
+            lines = client.wait(10).splitlines()[1:]
+        said = [json.loads(line) for line in lines]
+        counted = marks(COUNTS.read_text())[-2 * WINDOWS :]
+        try:
+            found = windows(counted, [each["ns"] for each in said])
+        except OperatorError as refused:
+            if attempt + 1 == TRIES:
+                raise
+            print(refused.message, file=sys.stderr, flush=True)
+            continue
+        return [_figures(each, of, bed) for each, of in zip(said, found, strict=True)]
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def _asking(bed: Bed, server: str) -> Iterator[Child]:
+    """A client that asks seldom, until it is signalled."""
+    clients = ",".join(map(str, bed.spare))
+    request = SERVERS[server].asked.request.hex()
+    words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus), request)
+    times = (WARM_MS, WINDOW_MS, WINDOWS)
+    command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
+    with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
+        client.said("connected")
+        yield client
+
+
+def _settle(daemon: Daemon) -> None:
+    """Every flow that it knows is where it belongs, and no other came since the last look."""
+    before, end = 0, time.monotonic() + SETTLE_S
+    while time.monotonic() < end:
+        time.sleep(LOOK_S)
+        states = [row["state"] for row in daemon.flows()]
+        steered = sum(state in ("steered", "port") for state in states)
+        if steered and steered == before and "wanted" not in states:
+            return
+        before = steered
+    raise OperatorError(f"atfnd did not settle: {sorted(set(states))}", exit_code=1)
+
+
+def _figures(said: dict[str, int], window: Window, bed: Bed) -> dict[str, Any]:
+    """A request, over the server's CPUs; time as on `cpus` that execute one instruction a ns."""
+    of, here = said["requests"], [window[cpu] for cpu in bed.cpus]
+    busiest, slowed = max(here, key=lambda cpu: cpu.busy), len(window)
+    return {
+        "requests": of,
+        "instructions": {m: sum(cpu.instructions[m] for cpu in here) / of for m in MODES},
+        "busiest_instructions": busiest.busy / of,
+        "lines": {kind: sum(cpu.found(kind) for cpu in here) / of for kind in KINDS},
+        "ns": {name: sum(cpu.ns(name) for cpu in here) / of for name in LATENCIES_NS},
+        "busiest_ns": {name: busiest.ns(name) / of for name in LATENCIES_NS},
+        "ipis": said["ipis"] / of,
+        "interrupts": said["interrupts"] / of,
+        "requests_per_s": of / said["ns"] * 1e9 * slowed,
+        "p50_us": said["p50_ns"] / 1000 / slowed,
+    }

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a request costs on the counted machine, as a table and as cells. Pure."""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Any
+
+from bench.counted.counts import KINDS, LATENCIES_NS, MODES, MOVED
+from bench.report import Report
+from bench.stats import median
+
+__all__ = ["LATENCIES", "report"]
+
+LATENCIES = (
+    "3 GHz, one instruction a cycle, every line waited for; latencies: bench/counted/counts.py"
+)
+
+
+def report(measured: dict[str, Any]) -> Report:
+    """From what `cells.measure` found, which may have been JSON in between."""
+    server, cpus = measured["server"], measured["cpus"]
+    about = f"{server} on one of {cpus} CPUs, {measured['connections']} connections, closed loop"
+    found = Report("machine", about)
+    found.samples = {"cells": _cells(measured), "windows": measured["windows"]}
+    for name, windows in measured["windows"].items():
+
+        def add(what: str, unit: str, values: list[float], name: str = name) -> None:
+            found.add(what, name, unit, median(values))
+
+        add("instructions", "a request", [sum(w["instructions"].values()) for w in windows])
+        add("on the busiest CPU", "a request", [w["busiest_instructions"] for w in windows])
+        add("lines moved", "a request", [_moved(w) for w in windows])
+        for processor in LATENCIES_NS:
+            add(f"estimate, {processor}", "µs", [w["ns"][processor] / 1000 for w in windows])
+        add("the model's throughput", "requests/s", [w["requests_per_s"] for w in windows])
+        add("IPIs", "a request", [w["ipis"] for w in windows])
+    order = [row.what for row in found.rows]
+    found.rows.sort(key=lambda row: order.index(row.what))
+    found.notes.append(f"estimates: {LATENCIES}")
+    found.notes.append("windows of one set of connections are closer to each other than n says")
+    return found
+
+
+def _moved(window: dict[str, Any]) -> float:
+    lines: dict[str, float] = window["lines"]
+    return sum(lines[kind] for kind in MOVED)
+
+
+def _cells(measured: dict[str, Any]) -> list[dict[str, Any]]:
+    """A cell for each contender: means over its windows."""
+    cells = []
+    for name, windows in measured["windows"].items():
+
+        def of(*path: str, windows: list[dict[str, Any]] = windows) -> float:
+            values: list[Any] = windows
+            for word in path:
+                values = [each[word] for each in values]
+            return float(round(mean(values), 3))
+
+        totals = [sum(each["instructions"].values()) for each in windows]
+        cells.append(
+            {
+                "server": measured["server"],
+                "pinned": True,
+                "load": "closed",
+                "cpus": measured["cpus"],
+                "connections": measured["connections"],
+                "contender": name,
+                "windows": len(windows),
+                "requests": sum(each["requests"] for each in windows),
+                "instructions_per_request": round(mean(totals), 1),
+                "spread": round((max(totals) - min(totals)) / mean(totals), 4),
+                "instructions_by_mode": {mode: of("instructions", mode) for mode in MODES},
+                "instructions_on_the_busiest_cpu": of("busiest_instructions"),
+                "lines_per_request": round(mean(map(_moved, windows)), 2),
+                "lines_by_kind": {kind: of("lines", kind) for kind in KINDS},
+                "estimate_ns": {each: of("ns", each) for each in LATENCIES_NS},
+                "estimate_ns_on_the_busiest_cpu": {
+                    each: of("busiest_ns", each) for each in LATENCIES_NS
+                },
+                "ipis_per_request": of("ipis"),
+                "interrupts_per_request": of("interrupts"),
+                "requests_per_s": of("requests_per_s"),
+                "p50_us": of("p50_us"),
+            }
+        )
+    return cells
