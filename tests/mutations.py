@@ -97,7 +97,7 @@ MUTATIONS = [
         ("ours[match] = (location, *before)", "ours[match] = (location,)"),
         ("held[0], list(held[1:])]", "held[0], []]"),
         ("named[each.match][0] in (None, each.location)", "True"),
-        ("and each.queue in (named[each.match][1:] or (each.queue,))", ""),
+        ("and each.queue in (named[each.match][1:] or self._any(nic, each))", ""),
         ("sorted(filters, key=lambda each: each.location)", "sorted(filters, key=lambda each: -each.location)"),
         ("return bool(ours) if match is None else match in ours", "return bool(ours)"),
         ("self._now.setdefault(new, {}).update(self._now.pop(old, {}))", "self._now.pop(old, None)"),

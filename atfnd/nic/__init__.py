@@ -22,7 +22,7 @@ class Claims(Protocol):
     """Names filters of one NIC as ours, so that they are found after a kill."""
 
     def claim(self, match: Match) -> None:
-        """Before the insert, on whatever queue. OSError: it is not named, so do not insert it."""
+        """Before the insert, on queue 0 or 1. OSError: it is not named, so do not insert it."""
 
     def release(self, match: Match) -> None:
         """It is not there: after the delete, or a refusal that leaves no doubt."""

@@ -117,6 +117,7 @@ def test_every_filter_of_a_probe_that_was_killed_is_ours(tmp_path: Path) -> None
     second = FilterJournal(path)
     two = [Filter(3, MATCHES[0], 0), Filter(9, MATCHES[0], 1)]
     assert second.ours("nic", two) == two
+    assert second.ours("nic", [Filter(3, MATCHES[0], 2)]) == []  # another program turned it
     again = second.claims("nic")  # the next probe, while they may still be there
     again.claim(MATCHES[0])
     again.release(MATCHES[0])
@@ -202,7 +203,7 @@ def test_files_from_before_journals_named_their_format_are_taken_over(tmp_path: 
 
 def test_another_queue_in_a_file_of_before_leaves_the_last_two(tmp_path: Path) -> None:
     """`>` was written before each other queue. A rule found on the last queue or on the one before
-    it is ours; where none was named, a rule on any queue is."""
+    it is ours; where none was named, a rule on a queue that a probe inserts to is."""
     path = tmp_path / "rules"
 
     def ours(first: int | None, *others: int) -> list[int]:
@@ -216,7 +217,7 @@ def test_another_queue_in_a_file_of_before_leaves_the_last_two(tmp_path: Path) -
 
     assert ours(1, 2) == [1, 2]
     assert ours(1, 2, 3) == [2, 3]
-    assert ours(None, 2) == [0, 1, 2, 3, 4]
+    assert ours(None, 2) == [0, 1]
 
 
 def test_a_match_is_named_or_is_not(tmp_path: Path) -> None:

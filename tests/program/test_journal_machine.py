@@ -32,13 +32,14 @@ __all__: list[str] = []
 NICS = ("eth0", "eth1", "lan0")
 MATCHES = [Match.of(key(number)) for number in range(3)]
 QUEUES, LOCATIONS = range(4), range(3)
+PROBED = 0, 1
 
 Where = tuple[str, Match]
 
 
 class Known(NamedTuple):
     """Of a rule: where it is (None: anywhere), and the queues it may be on, the last one last; no
-    queue: it may be on any."""
+    queue: it may be on any, and if it is anywhere on those that a probe inserts to."""
 
     location: int | None
     queues: tuple[int, ...]
@@ -128,7 +129,10 @@ def method(journal: FilterJournal) -> State:
 
 def plain(state: State) -> State:
     """As `means` has it."""
-    return {at: Known(w, tuple(sorted({*on} or QUEUES))) for at, (w, on) in state.items()}
+    return {
+        at: Known(w, tuple(sorted({*on} or (PROBED if w is None else QUEUES))))
+        for at, (w, on) in state.items()
+    }
 
 
 @contextmanager

@@ -25,6 +25,7 @@ FORMAT = Format("filters", 1)
 # The location, None as long as it is not known. Then the queue that the filter may have had before,
 # if it is being turned, and the one it has; without a queue, it is ours on any.
 _Held = tuple[int | None, ...]
+_PROBED = 0, 1  # the queues that a probe inserts to
 
 
 def _encode(match: Match) -> Record:
@@ -125,7 +126,7 @@ class FilterJournal:
 
     def claim(self, nic: str, match: Match, queue: int | None = None) -> None:
         """Before the insert of a match that is not named: only the one that claims it may release
-        it. With None it is ours on whatever queue it is found."""
+        it. With None it is ours `anywhere`."""
         self._append("+", nic, match, queue)
 
     def locate(self, nic: str, match: Match, location: int) -> None:
@@ -151,13 +152,17 @@ class FilterJournal:
             for each in sorted(filters, key=lambda each: each.location)
             if each.match in named
             and named[each.match][0] in (None, each.location)
-            and each.queue in (named[each.match][1:] or (each.queue,))
+            and each.queue in (named[each.match][1:] or self._any(nic, each))
         }
         return list(found.values())
 
+    def _any(self, nic: str, there: Filter) -> Collection[int | None]:
+        """The queues of a match that was claimed without one."""
+        return _PROBED if self.anywhere(nic, there.match) else (there.queue,)
+
     def anywhere(self, nic: str, match: Match | None) -> bool:
-        """Every filter of this match is ours, at any location and on any queue: a probe was begun.
-        It is released when the NIC lists none."""
+        """Every filter of this match on a queue that a probe inserts to is ours, at any location: a
+        probe was begun. It is released when the NIC lists none."""
         return match is not None and self._now.get(nic, {}).get(match) == (None,)
 
     def release(self, nic: str, match: Match) -> None:
