@@ -581,7 +581,7 @@ MUTATIONS = [
         "program/lending.py", "lending",
         ("        if now == BORROWED:\n", "        if False:\n"),
         ("        undo_journal.leave_alone(nic.name, name)\n        return", "        return"),
-        ("held.wrote is not None and now == held.original", "False"),
+        ("held.wrote is not None and now == held.original != held.wrote", "False"),
         ("if of(name, held) and only in (None, name)", "if only in (None, name)"),
     ),
     *_of(
@@ -2454,7 +2454,8 @@ MUTATIONS = [
         "program/lending.py", "lending",
         ("        if now == action.value and borrows(action):\n", "        if False:\n"),
         ("is_before and not borrows(action):\n        undo_journal.forget", "False:\n        undo_journal.forget"),
-        ("(kind == TIMEOUT and held.wrote == \"0\" != held.original)", "False"),
+        ("(kind == TIMEOUT and taken)", "False"),
+        ("in (held.wrote, held.earlier)", "== held.wrote"),
     ),
     *_of(
         "engine/forwarding/forwarding.py", "forwarding",

@@ -29,9 +29,11 @@ def lends(action: Action) -> bool:
 
 
 def of(name: str, held: OwnedSetting) -> bool:
-    """A setting that is borrowed: a thread, or a timeout that was there before and is 0 now."""
+    """A setting that is borrowed: a thread, or a timeout that was there before and is 0 now, also
+    if a run was killed while it gave that back."""
     kind = name.partition(":")[0]
-    return kind == "threaded" or (kind == TIMEOUT and held.wrote == "0" != held.original)
+    taken = held.original != "0" and "0" in (held.wrote, held.earlier)
+    return kind == "threaded" or (kind == TIMEOUT and taken)
 
 
 def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
@@ -54,7 +56,7 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
             return outcome(errno.ESTALE, f"another program switched {name} on")
         return setting.apply(nic, undo_journal, action)
     held = undo_journal.held(nic.name).get(name)
-    if held is not None and held.wrote is not None and now == held.original:
+    if held is not None and held.wrote is not None and now == held.original != held.wrote:
         undo_journal.leave_alone(nic.name, name)
         return outcome(errno.ESTALE, f"another program switched {name} off")
     for _, code, left in end(nic, undo_journal, name):

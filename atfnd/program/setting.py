@@ -11,6 +11,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -215,10 +216,14 @@ def _undo(
             undo_journal.note(other, setting, held.original)
             undo_journal.wrote(other, setting, now)
             return 0, f"left at {brief(now)} for {other}"
+        with suppress(Unrecorded):  # a journal that is full stops no undo
+            undo_journal.confirmed(nic.name, setting, now)
+            undo_journal.wrote(nic.name, setting, held.original)
         try:
             _set(nic, setting, held.original)
         except OSError:
             if nic.setting(setting) != held.original:
+                undo_journal.confirmed(nic.name, setting, now)
                 raise
         after = nic.setting(setting)
     except OSError as refusal:

@@ -169,6 +169,23 @@ def test_a_crash_gives_back_the_timeout_of_an_administrator(
     assert nic.values[TIMEOUT] == "20000"
 
 
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("name", ["threaded", TIMEOUT])
+def test_what_a_run_was_giving_back_when_it_was_killed_is_given_back(
+    nic: Switches, journal: UndoJournal, name: str, done: bool
+) -> None:
+    before, lent = ("20000", "0") if name == TIMEOUT else (GIVEN_BACK, BORROWED)
+    nic.values[name] = before
+    loan = replace(Action.of_setting("eth0", name, lent, "a move waits"), loan=True)
+    lending.apply(nic, journal, loan)
+    journal.wrote("eth0", name, before)
+    if done:
+        nic.values[name] = before
+    assert [each.errno for each in lending.end(nic, journal)] == [0]
+    assert nic.values[name] == before
+    assert (journal.held("eth0"), journal.manual("eth0")) == ({}, frozenset())
+
+
 def test_a_timeout_that_is_gone_already_is_not_borrowed(
     nic: Switches, journal: UndoJournal
 ) -> None:

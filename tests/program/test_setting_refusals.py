@@ -277,6 +277,42 @@ def test_a_write_that_a_crash_cut_short_is_ours_either_way(bed: Bed) -> None:
     assert bed.held()[XPS].original == "0-3"
 
 
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_undo_that_a_crash_cut_short_is_ours_either_way(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, done: bool, cut: bool
+) -> None:
+    """Also where the write before it was cut short and not done."""
+    bed.write(XPS, "1")
+    if cut:
+        bed.undo_journal.wrote("nic", XPS, "2")
+    write = bed.nic.write_setting
+
+    def killed(name: str, value: str) -> None:
+        if done:
+            write(name, value)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(bed.nic, "write_setting", killed)
+        setting.undo(bed.nic, bed.undo_journal)
+    again = UndoJournal(bed.path)
+    assert setting.drifted("nic", bed.nic.values, again) == {}
+    assert [each.errno for each in setting.undo(bed.nic, again)] == [0]
+    again.close()
+    assert bed.nic.values[XPS] == "0-3"
+
+
+def test_a_full_journal_stops_no_undo(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    bed.write(XPS, "1")
+    monkeypatch.setattr(os, "write", full)
+    assert setting.undo(bed.nic, bed.undo_journal) == [setting.Undone(XPS, 0, "is 0-3 again")]
+    assert bed.nic.values[XPS] == "0-3"
+
+
 def test_what_cannot_be_journaled_is_not_written(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
