@@ -313,19 +313,22 @@ def adopt(
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
     """Filters an earlier daemon left: those with a living socket become entries, the rest are
     deleted. A filter for many flows is needed as long as one of them lives: that of a port, too,
-    whose listener is gone. `sockets` is the inventory by exact match."""
+    whose listener is gone. A queue of several CPUs, as the kernel makes it when its own goes
+    offline, keeps its flows. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
     for left in ours:
         if left.match is None:
             raise ValueError(f"no filter of ours: {left}")
         use = sockets.get(left.match)
-        cpu = next((q.cpu for q in nic.queues if q.index == left.queue), None)
+        queue = next((q for q in nic.queues if q.index == left.queue), None)
         key = left.match.key()
         if use is None and key.wide:
             inside = (each for each in sockets.values() if covers(key, each.key))
             use = next((each._replace(key=key, cookie=0) for each in inside), None)
-        if use is None or cpu is None or memory.table.full():
+        cpu = None if queue is None else queue.cpu
+        app_cpu = min(memory.online(nic), default=None) if cpu is None else cpu
+        if use is None or queue is None or app_cpu is None or memory.table.full():
             why = "left by an earlier run, and its socket is gone"
             plan.append(
                 Action(
@@ -342,9 +345,10 @@ def adopt(
             )
             continue
         flow = Flow(
-            key=use.key, cookie=use.cookie, nic=nic.name, state=FlowState.STEERED, app_cpu=cpu,
-            thread=None, target_queue=left.queue, target_cpu=cpu, location=left.location,
-            rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes, used_ns=now_ns, moved_ns=0,
+            key=use.key, cookie=use.cookie, nic=nic.name, state=FlowState.STEERED,
+            app_cpu=app_cpu, thread=None, target_queue=left.queue, target_cpu=cpu,
+            location=left.location, rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes,
+            used_ns=now_ns, moved_ns=0,
             rule_name="", why="adopted from an earlier run; its thread has not moved since",
         )  # fmt: skip
         memory.table.put(flow)

@@ -13,7 +13,18 @@ import pytest
 from atfnd.engine import audit
 from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Filter, Flow, FlowState, Match, Move, Outcome, SocketUse
+from atfnd.model import (
+    Action,
+    ActionKind,
+    Cpu,
+    Filter,
+    Flow,
+    FlowState,
+    Match,
+    Move,
+    Outcome,
+    SocketUse,
+)
 from tests.values import NIC, flow, key, memory_of, one_rule
 
 __all__: list[str] = []
@@ -142,6 +153,17 @@ def test_an_earlier_runs_rule_is_taken_over_with_its_socket() -> None:
     [flow_of], plan = audit.adopt(NIC, [RULE], {Match.of(key(1)): USE}, known, NOW_NS)
     assert (flow_of.location, flow_of.target_queue, flow_of.app_cpu) == (7, 1, 1)
     assert (plan, entry(known)) == ((), flow_of)
+
+
+def test_an_earlier_runs_rule_stays_on_a_queue_whose_cpu_went_offline() -> None:
+    """The kernel lets that queue run on several."""
+    known = memory()
+    known.cpus = {n: Cpu(n, n != 1, 0, 0, n, (n,), (n,)) for n in (1, 2, 3)}
+    nic = replace(NIC, queues=tuple(replace(each, cpu=None) for each in NIC.queues))
+    [flow_of], plan = audit.adopt(nic, [RULE], {Match.of(key(1)): USE}, known, NOW_NS)
+    assert plan == ()
+    assert (flow_of.location, flow_of.target_queue, flow_of.target_cpu) == (7, 1, None)
+    assert flow_of.app_cpu == 2
 
 
 @pytest.mark.parametrize("why", ["no socket", "no queue", "no room"])

@@ -293,9 +293,10 @@ def test_an_undo_that_a_crash_cut_short_is_ours_either_way(
             write(name, value)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(bed.nic, "write_setting", killed)
+    monkeypatch.setattr(bed.nic, "write_setting", killed)
+    with pytest.raises(KeyboardInterrupt):
         setting.undo(bed.nic, bed.undo_journal)
+    monkeypatch.undo()
     again = UndoJournal(bed.path)
     assert setting.drifted("nic", bed.nic.values, again) == {}
     assert [each.errno for each in setting.undo(bed.nic, again)] == [0]
