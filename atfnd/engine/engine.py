@@ -921,6 +921,13 @@ class Engine:
             self._not_had(key, now_ns)
         return failed if key.wide and not key.listens else key.listens
 
+    def _is_being_born(self, key: FlowKey) -> bool:
+        """Its first filter is asked for, and not answered yet."""
+        record = self.memory.table.record(key)
+        pending = None if record is None else record.pending
+        asked = pending.asked if pending is not None and pending.writing is not None else None
+        return asked is not None and asked.kind is ActionKind.INSERT
+
     def _not_had(self, key: FlowKey, now_ns: int) -> None:
         """A filter for many flows was put off or refused."""
         entry = self.memory.table.get(key)
@@ -989,6 +996,8 @@ class Engine:
             if verdict in (Verdict.DEFERRED, Verdict.REFUSED):
                 follow.stayed(ended.action, self.memory, now_ns, anew=news)
                 self.forwarding.stayed(ended.action, ended.why)
+        elif not key.wide and self._is_being_born(key):
+            news = False  # the end of what was wanted before: its first filter replaced that
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
             news = self._port_stays(key, ended, now_ns)
         else:

@@ -57,6 +57,7 @@ from atfnd.model import (
     Match,
     Mode,
     NicView,
+    Outcome,
     Placement,
     Policy,
     Protocol,
@@ -410,3 +411,15 @@ def test_a_connect_by_a_nic_that_is_not_armed_gets_no_filter() -> None:
     bed = Bed(nic=replace(NIC, armed=False))
     bed.memory.nics["nic"].owned = owning({1: THREAD})
     assert written(bed.hears(syn())) == []
+
+
+def test_the_end_of_an_earlier_write_is_not_taken_for_that_of_a_first_filter() -> None:
+    bed = Bed()
+    [action] = written(bed.hears(syn()))
+    bed.tell(MovesReported((put_off(key(1), "another decision replaced it"),)))
+    assert bed.memory.table.get(key(1)) is not None
+    assert bed.memory.table.writing(Writing.CONNECT) == [key(1)]
+    bed.tell(MovesReported((Outcome(action, 71, 0, 5, ""),)))
+    entry = bed.memory.table.get(key(1))
+    assert entry is not None
+    assert (entry.state, entry.location) == (FlowState.STEERED, 5)
