@@ -350,7 +350,9 @@ class Service:
         nic.ours.on_write = partial(self._before, nic)
         nic.ours.on_tried = lambda match, queue: self.written.add((match, queue))
         nic.ours.is_ambiguous = self.written.__contains__
-        nic.is_ours = lambda setting, value: self._is_ours(nic.name, setting, value)
+        nic.is_ours = lambda setting, value: (
+            self._lives_anew(nic) or self._is_ours(nic.name, setting, value)
+        )
         nic.noticed = lambda setting: setting in self.undo_journal.manual(nic.name)
         nic.counted = self._kernel.machine.spend
 
@@ -359,6 +361,11 @@ class Service:
         journal = getattr(self, "undo_journal", None)  # None: it has never been there
         held = None if journal is None else journal.held(nic).get(setting)
         return held is not None and held.ours(value)
+
+    def _lives_anew(self, nic: WorldNic) -> bool:
+        """It has come up anew since atfnd wrote to it: what it has is as found."""
+        life = " ".join(map(str, (nic.ifindex, *(ring.napi_id for ring in nic.rings))))
+        return self.undo_journal.life(nic.name) not in (None, life)
 
     def _is_ours(self, nic: str, setting: str, value: str) -> bool:
         """False: it was ours, and this value is another program's."""
