@@ -3,21 +3,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Reception", "ReceptionMode"]
+__all__ = ["Reception", "ReceptionMode", "by_any_name", "of_reception", "other_name"]
 
 DEFER, TIMEOUT, SUSPEND = "defer-hard-irqs", "gro-flush-timeout", "irq-suspend-timeout"
 OF_NAPI = DEFER, TIMEOUT, SUSPEND  # settings, of a queue with `:N`
 THREAD = "napi-thread"  # of a queue with `:N`
+BORROWED_THREAD = "threaded"  # the same switch, as moves borrow it
 SOFTIRQ, OWN_THREAD, BUSY_THREAD = "0", "1", "2"  # its values
 
 
 def of_reception(setting: str) -> bool:
     """A setting of this subject."""
     return setting.partition(":")[0] in (*OF_NAPI, THREAD)
+
+
+def other_name(setting: str) -> str | None:
+    """The setting that is the same switch of a NAPI's thread: a policy asks for one by
+    `napi-thread:N`, and moves borrow one by `threaded:N`."""
+    kind, colon, number = setting.partition(":")
+    other = {THREAD: BORROWED_THREAD, BORROWED_THREAD: THREAD}.get(kind)
+    return None if other is None else other + colon + number
+
+
+def by_any_name(settings: Iterable[str]) -> frozenset[str]:
+    """These settings, by every name that each has."""
+    named = frozenset(settings)
+    return named | {other for each in named if (other := other_name(each)) is not None}
 
 
 class ReceptionMode(Enum):

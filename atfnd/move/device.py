@@ -129,8 +129,11 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
                 return _answered(device, event, now_ns)
             if action in device.turning:
                 turning = tuple(each for each in device.turning if each != action)
-                port = device.port if event.outcome.errno else device.port.after(action)
-                return _admit(device._replace(turning=turning, port=port), (), now_ns)
+                device = device._replace(turning=turning)
+                if not event.outcome.errno:
+                    loan = device.loan.kept(action.setting or "")
+                    device = device._replace(port=device.port.after(action), loan=loan)
+                return _admit(device, (), now_ns)
             subjects = [s for s in (action.key, action.queue) if s is not None][:1]
         case EvidenceLost() | Reset() | TimerDue():
             subjects = list(device.live)
@@ -176,11 +179,13 @@ def _answered(device: NicMoves, event: Written, now_ns: int) -> Stepped:
     """Threads were borrowed, or given back, or not."""
     loan = device.loan.answered(event.outcome, device.times, now_ns)
     action, name = event.outcome.action, event.outcome.action.setting or ""
-    if name in loan.settings:
+    if borrows(action) and event.outcome.errno:
+        port = device.port
+    elif name in loan.settings:
         port = lent(device.port, {name})
     else:
         given = device.loan.settings.get(name, GIVEN_BACK)
-        port = device.port if borrows(action) else given_back(device.port, name, given)
+        port = given_back(device.port, name, given)
     return _admit(device._replace(loan=loan, port=port), (), now_ns)
 
 

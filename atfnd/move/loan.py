@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.model import Action, Outcome
-from atfnd.model.reception import TIMEOUT
+from atfnd.model.reception import TIMEOUT, other_name
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.timer import Times
 
@@ -79,6 +79,10 @@ class Loan(NamedTuple):
         """Ask for the end of it."""
         return self._ask(self.nic, self.settings, "it was borrowed for moves")
 
+    def kept(self, setting: str) -> Loan:
+        """A policy has switched this, which is not given back, by whatever name it was borrowed."""
+        return self._replace(settings=self.settings.without(other_name(setting) or ""))
+
     def _ask(self, nic: str, values: Mapping[str, str], why: str) -> Loan:
         asked = (Action.of_setting(nic, each, values[each], why) for each in sorted(values))
         return self._replace(nic=nic, asked=tuple(replace(each, loan=True) for each in asked))
@@ -91,6 +95,8 @@ class Loan(NamedTuple):
             if outcome.errno:
                 refusal = f"it cannot borrow one: {outcome.left}"
                 later_ns = now_ns + times.loan_refused_ns
+                if outcome.errno in _NOT_OURS:
+                    loan = loan._replace(settings=loan.settings.without(name))
                 return loan._replace(rests_until_ns=later_ns, refusal=refusal)
             since_ns = loan.since_ns if loan.settings else now_ns
             settings = loan.settings.put(name, loan.wanted[name])

@@ -85,7 +85,7 @@ def _with(ring: Ring, kind: str, value: str) -> Ring:
     if kind == DEFER:
         return ring._replace(defers=False if off else None)
     if kind == THREAD:
-        return ring._replace(thread=None, no_hold=NOT_READ)
+        return ring._replace(thread=None, no_hold=NOT_READ, loan=None)
     return ring
 
 

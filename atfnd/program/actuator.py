@@ -25,7 +25,7 @@ from atfnd.move.port import rfs_queue
 from atfnd.nic import Nic
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Proof, Transit
-from atfnd.program import filter, lending, queue_cpu, rfs, setting
+from atfnd.program import filter, lending, queue_cpu, rfs
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.quiesce import QueueHold
@@ -55,7 +55,7 @@ def apply(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal, action: A
         case ActionKind.SETTING if lending.lends(action):
             return lending.apply(nic, undo_journal, action)
         case ActionKind.SETTING:
-            return setting.apply(nic, undo_journal, action)
+            return lending.keep(nic, undo_journal, action)
 
 
 def trial(nic: str) -> Trial:

@@ -7,17 +7,24 @@ Documentation/netlink/specs/netdev.yaml and ethtool.yaml, Linux 7.3.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from atfnd.kernel.netlink.requests import GenericFamily, attribute, number
 from atfnd.kernel.system.procfs import read, stat_fields
+from atfnd.model import Action
+from atfnd.move.loan import BORROWED, GIVEN_BACK
 from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.program import lending, setting
+from atfnd.program.journals.undo_journal import UndoJournal
 from tests.guest.fetch import KERNELS
 from tests.guest.hardware import statistics
 from tests.guest.settings import table
@@ -167,6 +174,40 @@ def test_a_thread_polls_without_a_pause_until_it_is_told_to_end(
         before = irqs(queue)
         assert port.napi_id() == napi
         assert irqs(queue) > before
+
+
+def test_a_policys_thread_outlives_the_loan_that_it_began_in(
+    made: Made, napis: list[int], tmp_path: Path
+) -> None:
+    """It is one switch, with two names."""
+    _, nic = made
+    nic.probe()
+    lent = replace(Action.of_setting(NAME, "threaded:1", BORROWED, "a move waits"), loan=True)
+    asked = Action.of_setting(NAME, "napi-thread:1", str(BUSY_POLL), "a policy asks for it")
+    with closing(UndoJournal(tmp_path / "originals.journal")) as journal:
+        assert lending.apply(nic, journal, lent).errno == 0
+        assert (fields(napis[1])[THREADED], nic.queues()[1].borrowed) == (ENABLED, True)
+        assert nic.setting("napi-thread:1") == "0"
+        assert lending.keep(nic, journal, asked).errno == 0
+        assert not nic.queues()[1].borrowed
+        assert lending.apply(nic, journal, replace(lent, value=GIVEN_BACK)).errno == 0
+        assert fields(napis[1])[THREADED] == BUSY_POLL
+        assert [each.errno for each in setting.undo(nic, journal)] == [0]
+        assert (fields(napis[1])[THREADED], journal.manual(NAME)) == (DISABLED, frozenset())
+
+
+def test_a_borrowed_thread_that_another_program_has_poll_without_end_is_its(
+    made: Made, napis: list[int], tmp_path: Path
+) -> None:
+    _, nic = made
+    nic.probe()
+    lent = replace(Action.of_setting(NAME, "threaded:1", BORROWED, "a move waits"), loan=True)
+    with closing(UndoJournal(tmp_path / "originals.journal")) as journal:
+        assert lending.apply(nic, journal, lent).errno == 0
+        napi_set(napis[1], {THREADED: BUSY_POLL})
+        done = lending.apply(nic, journal, replace(lent, value=GIVEN_BACK))
+        assert (done.errno, journal.held(NAME)) == (errno.ESTALE, {})
+        assert (fields(napis[1])[THREADED], nic.queues()[1].borrowed) == (BUSY_POLL, False)
 
 
 def test_rss_by_netlink(made: Made, napis: list[int]) -> None:

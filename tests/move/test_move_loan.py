@@ -120,6 +120,18 @@ def test_threads_are_given_back_when_no_move_was_held_for_a_while(nic: SteppedNi
     assert nic.device.port == LENDS
 
 
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EBUSY])
+def test_a_thread_that_another_program_took_away_is_counted_on_no_more(
+    nic: SteppedNic, code: int
+) -> None:
+    moved(nic, borrowed(nic))
+    nic(PortChanged(LENDS))
+    assert switched(nic(to(1, Mode.STRICT), 10_000_000)) == [("threaded", BORROWED)]
+    assert held(done(nic, BORROWED, code)) == []
+    assert nic.device.port == LENDS
+    assert bool(nic.device.loan.settings) is (code == errno.EBUSY)
+
+
 def test_nothing_is_given_back_while_a_queue_is_quiesced(nic: SteppedNic) -> None:
     borrowed(nic)
     nic(QueueHeld(1, nic.now_ns))

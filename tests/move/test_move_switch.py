@@ -126,6 +126,20 @@ def test_what_waits_until_threads_may_be_borrowed_again_is_in_nobodys_way(nic: S
     assert [*nic.device.settings] == [rfs(1)]
 
 
+@pytest.mark.parametrize("code", [0, errno.EBUSY])
+def test_a_borrowed_thread_that_a_policy_asks_for_is_not_given_back(code: int) -> None:
+    nic, asked = on(OF_EACH), Action.of_setting("nic", "napi-thread:0", "2")
+    assert want(nic, rfs(0)) == [("threaded:0", BORROWED)]
+    done(nic, "threaded:0", BORROWED)
+    assert done(nic, "rps-flow-cnt:0", ON) == []
+    assert want(nic, asked) == [("napi-thread:0", "2")]
+    done(nic, "napi-thread:0", "2", code)
+    ring = nic.device.port.rings[0]
+    assert (ring.thread, ring.loan) == ((True, "threaded:0") if code else (None, None))
+    given = written(nic(TimerDue(), TIMES.loan_linger_ns))
+    assert given == ([("threaded:0", GIVEN_BACK)] if code else [])
+
+
 def test_the_threads_of_all_that_is_switched_are_borrowed_at_once() -> None:
     nic = on(OF_EACH)
     first = to(0, Mode.IMMEDIATE)

@@ -8,12 +8,14 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from atfnd.model import Action
+from atfnd.model.reception import BUSY_THREAD, OWN_THREAD, SOFTIRQ
 from atfnd.move.loan import BORROWED, GIVEN_BACK
-from atfnd.program import lending, setting
+from atfnd.program import actuator, lending, setting
 from atfnd.program.journals.undo_journal import UndoJournal
 
 __all__: list[str] = []
@@ -192,3 +194,102 @@ def test_a_timeout_that_is_gone_already_is_not_borrowed(
     nic.values[TIMEOUT] = "0"
     assert lending.apply(nic, journal, late("0")).errno == errno.ESTALE
     assert nic.written == []
+
+
+class Napi(Switches):
+    """A NIC whose kernel gives each NAPI a thread, and what `nic.Nic` makes of that: one switch
+    with two names."""
+
+    LENT, LASTING = "threaded:0", "napi-thread:0"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.polling, self.is_lent = "0", False
+        self.killed = False
+
+    def setting(self, name: str) -> str | None:
+        if name == self.LASTING and self.is_lent and self.polling == "1":
+            return "0"
+        return self.polling if name in (self.LENT, self.LASTING) else super().setting(name)
+
+    def write_setting(self, name: str, value: str) -> None:
+        super().write_setting(name, value)
+        self.polling, self.is_lent = value, name == self.LENT and value == "1"
+        if self.killed:
+            raise KeyboardInterrupt
+
+    def another_switches(self, value: str) -> None:
+        self.polling, self.is_lent = value, self.is_lent and value == "1"
+
+
+@pytest.fixture
+def napi() -> Napi:
+    return Napi()
+
+
+def borrow(value: str = BORROWED) -> Action:
+    return replace(switch(value), setting=Napi.LENT)
+
+
+def asked(value: str) -> Action:
+    return Action.of_setting("eth0", Napi.LASTING, value, "a policy asks for it")
+
+
+@pytest.mark.parametrize("value", [OWN_THREAD, BUSY_THREAD])
+def test_what_a_policy_asks_for_meanwhile_outlives_the_loan(
+    napi: Napi, journal: UndoJournal, value: str
+) -> None:
+    nic: Any = napi
+    no_filters: Any = None
+    lending.apply(napi, journal, borrow())
+    done = actuator.apply(nic, no_filters, journal, asked(value))
+    assert (done.errno, done.before, done.original) == (0, "0", "0")
+    assert lending.apply(napi, journal, borrow(GIVEN_BACK)).errno == 0
+    assert lending.end(napi, journal) == []
+    assert napi.polling == value
+    assert lending.apply(napi, journal, borrow()).left == "threaded:0 is a policy's"
+    assert [each.errno for each in setting.undo(napi, journal)] == [0]
+    assert (napi.polling, journal.manual("eth0")) == ("0", frozenset())
+
+
+def test_a_policy_that_asks_no_more_ends_the_loan(napi: Napi, journal: UndoJournal) -> None:
+    lending.apply(napi, journal, borrow())
+    lending.keep(napi, journal, asked(BUSY_THREAD))
+    lending.keep(napi, journal, asked(SOFTIRQ))
+    assert lending.apply(napi, journal, borrow(GIVEN_BACK)).errno == 0
+    assert (journal.held("eth0"), journal.manual("eth0")) == ({}, frozenset())
+
+
+def test_a_kill_just_after_a_policys_write_does_not_end_it(napi: Napi, tmp_path: Path) -> None:
+    first = UndoJournal(tmp_path / "originals.journal")
+    lending.apply(napi, first, borrow())
+    napi.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        lending.keep(napi, first, asked(BUSY_THREAD))
+    first.close()
+    second, napi.killed = UndoJournal(tmp_path / "originals.journal"), False
+    assert second.held("eth0").keys() == {Napi.LENT, Napi.LASTING}
+    assert lending.end(napi, second) == []
+    assert napi.polling == BUSY_THREAD
+    assert [each.errno for each in setting.undo(napi, second)] == [0]
+    assert napi.polling == "0"
+    second.close()
+
+
+@pytest.mark.parametrize("value", [SOFTIRQ, BUSY_THREAD])
+@pytest.mark.parametrize("next_one", [BORROWED, GIVEN_BACK])
+def test_a_thread_that_another_program_switched_is_not_ours_any_more(
+    napi: Napi, journal: UndoJournal, value: str, next_one: str
+) -> None:
+    lending.apply(napi, journal, borrow())
+    napi.another_switches(value)
+    assert lending.apply(napi, journal, borrow(next_one)).errno == errno.ESTALE
+    assert (napi.polling, journal.held("eth0")) == (value, {})
+    assert journal.manual("eth0") == {Napi.LENT}
+
+
+def test_what_is_borrowed_already_is_borrowed(napi: Napi, journal: UndoJournal) -> None:
+    for _ in range(2):
+        assert lending.apply(napi, journal, borrow()).errno == 0
+    assert lending.apply(napi, journal, borrow(GIVEN_BACK)).errno == 0
+    assert napi.polling == "0"

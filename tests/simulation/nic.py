@@ -33,7 +33,7 @@ from atfnd.model import (
     Rss,
     Transform,
 )
-from atfnd.model.reception import DEFER, OF_NAPI, SOFTIRQ, THREAD, TIMEOUT
+from atfnd.model.reception import DEFER, OF_NAPI, OWN_THREAD, SOFTIRQ, THREAD, TIMEOUT
 from atfnd.model.toeplitz import MICROSOFT_KEY, rss_entry, toeplitz
 from atfnd.move.port import NO_THREAD, Port, Stage
 from atfnd.move.port import Ring as RingFacts
@@ -295,9 +295,15 @@ class WorldNic:
 
     def settings(self) -> Mapping[str, str]:
         self._read()
+        values = self.values | dict.fromkeys(self._lent() if self.each else (), SOFTIRQ)
         if self.table.up:
-            return dict(self.values)
-        return {k: v for k, v in self.values.items() if not _of_a_link(k)}
+            return values
+        return {k: v for k, v in values.items() if not _of_a_link(k)}
+
+    def _lent(self) -> list[str]:
+        """By the other name: threads that are borrowed do not last."""
+        pairs = (_switches(ring) for ring in self.rings)
+        return [lasting for borrowed, lasting in pairs if borrowed in self._borrowed]
 
     def setting(self, name: str) -> str | None:
         self._asked()
@@ -331,8 +337,9 @@ class WorldNic:
         world = self.world
         world.pass_ns(SETTING_NS // 2)
         self._asked()
-        if name.partition(":")[0] == THREADED:
-            (self._borrowed.add if value == "1" else self._borrowed.discard)(name)
+        self._borrowed -= {*self.same(name)}
+        if name.partition(":")[0] == THREADED and value == OWN_THREAD:
+            self._borrowed.add(name)
         before = self.ways(self)
         self._set(name, value, OURS)
         self.went(self, name, before)
@@ -602,6 +609,8 @@ class WorldNic:
             ring.threaded = value != SOFTIRQ
             for each in _switches(ring):
                 self.values[each] = value
+            if value != OWN_THREAD:
+                self._borrowed.discard(_switches(ring)[0])
             self._confine(ring)
             if not ring.threaded:  # its interrupt goes where the thread was
                 self._irq_cpus[ring.index] = self.values[f"queue-cpu:{ring.index}"]

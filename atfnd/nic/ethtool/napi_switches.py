@@ -14,9 +14,10 @@ What is switched on by these is borrowed: each thread is confined to the CPU tha
 interrupt goes to, and `queue-cpu` goes on to mean the interrupt.
 
 `napi-thread` or `napi-thread:N` is the same switch, for a thread that a policy asks for (`0`, `1`,
-or `2`, one that polls without end, 6.19). `queue-cpu` then means the thread. A switch of it leaves
-the CPUs that the queue is delivered on as they were: the thread gets those of the interrupt, and
-later the interrupt those of the thread.
+or `2`, one that polls without end, 6.19). A thread that is borrowed does not count as one: it reads
+`0`, and what is written there ends the loan. `queue-cpu` then means the thread. A switch of it
+leaves the CPUs that the queue is delivered on as they were: the thread gets those of the interrupt,
+and later the interrupt those of the thread.
 """
 
 from __future__ import annotations
@@ -64,22 +65,30 @@ class NapiSwitches:
         """All of one kind. Of a device that is down, the device's only."""
         if not self._each:
             value = self._interface.read(OF_DEVICE)
-            return {} if value is None else {OF_DEVICE: value, THREAD: value}
+            if value is None:
+                return {}
+            return {OF_DEVICE: value, THREAD: self._lasts(OF_DEVICE, value)}
         return self._of_queues()
 
     def one(self, name: str) -> str | None:
         """Of either kind. None: there is none of this name now."""
         if name in (OF_DEVICE, THREAD):
-            return self._interface.read(OF_DEVICE)
+            value = self._interface.read(OF_DEVICE)
+            return value if value is None or name == OF_DEVICE else self._lasts(OF_DEVICE, value)
         return self._of_queues().get(name)
 
     def _of_queues(self) -> dict[str, str]:
         queues = [q for q in self._queues.read() if q.napi_id is not None]
         polling, found = self._polling(), dict[str, str]()
         for queue in queues:
-            found[thread_switches(queue.index)[0]] = _said(queue)
-            found[f"{THREAD}:{queue.index}"] = polling.get(queue.napi_id or 0, _said(queue))
+            switch, value = thread_switches(queue.index)[0], polling.get(queue.napi_id or 0)
+            found[switch] = value or _said(queue)
+            found[f"{THREAD}:{queue.index}"] = self._lasts(switch, found[switch])
         return found
+
+    def _lasts(self, switch: str, value: str) -> str:
+        """Without what is borrowed by this switch."""
+        return SOFTIRQ if value == ON and switch in self._queues.borrowed else value
 
     def write(self, name: str, value: str) -> None:
         """Switch it on, and confine the threads, or off. KeyError: there is none of this name.
@@ -107,7 +116,9 @@ class NapiSwitches:
             for queue, cpus in before.values():
                 if queue.irq is not None and queue.pid is not None and cpus:
                     set_affinity(queue.irq, cpus)
-        self._set(thread_switches(int(index))[0] if index else OF_DEVICE, value)
+        switch = thread_switches(int(index))[0] if index else OF_DEVICE
+        self._set(switch, value)
+        self._queues.borrowed.discard(switch)
         for queue in self._queues.read() if value != SOFTIRQ else ():
             _, cpus = before.get(queue.index, (queue, None))
             if queue.pid is not None and cpus:

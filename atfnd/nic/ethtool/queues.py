@@ -36,6 +36,7 @@ from atfnd.kernel.interrupts.packet_steering import receive_queues
 from atfnd.kernel.netlink.netdev import NetdevFamily, ReceiveQueue
 from atfnd.model import Queue
 from atfnd.model.nic import thread_switches
+from atfnd.model.reception import BUSY_THREAD
 
 __all__ = ["Queues", "confine", "napi_of"]
 
@@ -84,7 +85,8 @@ class Queues:
             named_irqs = {irq.queue: irq.irq for irq in named if irq.receives}
             irqs = (named_irqs or self._irqs_by_proof()) | irqs
         for index, napi in linked.items():
-            if napi.pid is None:  # given back, by us or by another program
+            # Given back, or made to poll without end, by us or by another program.
+            if napi.pid is None or str(napi.polling) == BUSY_THREAD:
                 self.borrowed.difference_update(thread_switches(index))
         self._affinities.keep(irqs.values())
         return tuple(self._queue(i, linked.get(i), irqs.get(i)) for i in range(count))
