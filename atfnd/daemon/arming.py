@@ -29,7 +29,6 @@ from atfnd.engine.event import (
     OriginalsRead,
     QueuesLoosened,
     SettingsDue,
-    SettingsLeftAlone,
     SpreadRead,
     TakenUp,
 )
@@ -123,8 +122,7 @@ class Arming:
 
     def _know_manual(self, session: NicSession) -> None:
         """The undo journal says which settings another program changed after us."""
-        manual = self._undo_journal.manual(session.name)
-        self._executor.take(SettingsLeftAlone(session.name, manual))
+        self._executor.take(self._executor.left_alone(session.name))
 
     def confine(self, session: NicSession) -> None:
         """Put queues back on the CPUs that a link flap made them forget, and restore everything

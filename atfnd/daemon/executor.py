@@ -48,6 +48,7 @@ from atfnd.engine.event import (
     HeirFound,
     MovesDropped,
     MovesReported,
+    SettingsLeftAlone,
     StraysLooked,
     TakenOut,
     UndoDue,
@@ -62,7 +63,7 @@ from atfnd.model import (
     Restored,
     SteeringMethod,
 )
-from atfnd.model.reception import of_reception
+from atfnd.model.reception import by_any_name, of_reception
 from atfnd.observe import Observer
 from atfnd.program import balance, lending, setting
 from atfnd.program.actuator import apply
@@ -323,9 +324,16 @@ class Executor:
         """Give the results of moves that end later to the engine."""
         self.take(*self._reported(said))
 
-    def _reported(self, said: Said) -> Sequence[MovesReported]:
+    def left_alone(self, nic: str) -> SettingsLeftAlone:
+        """What another program changed after us, by the undo journal."""
+        return SettingsLeftAlone(nic, by_any_name(self._undo_journal.manual(nic)))
+
+    def _reported(self, said: Said) -> Sequence[MovesReported | SettingsLeftAlone]:
+        changed = set[str]()
         for outcome in (each for each in said if isinstance(each, Outcome)):
             action = outcome.action
+            if action.loan and outcome.errno == errno.ESTALE:
+                changed.add(action.nic)
             if action.queue is not None and action.new is not None and not outcome.errno:
                 self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
             name, value = action.setting, action.value
@@ -333,11 +341,12 @@ class Executor:
                 continue
             if value is not None:
                 self._sessions[action.nic].watch.setting_wrote(name, value)
-        return (MovesReported(tuple(said)),) if said else ()
+        left = map(self.left_alone, sorted(changed))
+        return (MovesReported(tuple(said)), *left) if said else ()
 
     # ---- commands
 
-    def _begin(self, command: Begin) -> Sequence[MovesReported | MovesDropped]:
+    def _begin(self, command: Begin) -> Sequence[Event]:
         """Nothing is done on a NIC that is not armed any more, or is gone."""
         keys = [each.action.key for each in command.wanted if each.action.key is not None]
         dropped = (MovesDropped(command.nic, keys),)
@@ -353,7 +362,7 @@ class Executor:
             return dropped  # the loop is about to hear of that
         return self._reported(said)
 
-    def _write_settings(self, command: WriteSettings) -> Sequence[MovesReported]:
+    def _write_settings(self, command: WriteSettings) -> Sequence[Event]:
         return self._reported(
             [
                 self._write(self._sessions[action.nic], action)

@@ -19,11 +19,10 @@ from typing import TypeVar
 
 from atfnd.model import Action, ActionKind, FlowKey, Mode, Outcome, Policy
 from atfnd.model.nic import RSS_KEY
-from atfnd.model.reception import of_reception
+from atfnd.model.reception import by_any_name, of_reception
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves, only_known
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, TimerDue, Wanted
-from atfnd.move.loan import borrows
 from atfnd.move.mover import Mover
 from atfnd.move.port import Port, rfs_queue
 from atfnd.move.timer import Times
@@ -180,7 +179,7 @@ class Moving:
         self, write_ns: int | None = None, service_pps: Mapping[int, float] | None = None
     ) -> Port:
         watch = self._watch
-        manual = self._undo_journal.manual(watch.facts.name)
+        manual = by_any_name(self._undo_journal.manual(watch.facts.name))
         return read_port(
             watch.facts, watch.nic.interface, write_ns,
             service_pps=service_pps, borrow=self._borrow, manual=manual,
@@ -193,21 +192,24 @@ class Moving:
 
     def _write(self, action: Action) -> Outcome:
         late = self._last_look(action)
-        if late is None and lending.lends(action) and not borrows(action):
+        if late is None and lending.lends(action):
             self._forget_lost(action)
         outcome = self._actuator.write(action) if late is None else late
-        if lending.lends(action) or of_reception(action.setting or ""):
-            self._read_threads()
-        if of_reception(action.setting or "") and not action.loan:
+        is_stale, receives = outcome.errno == errno.ESTALE, of_reception(action.setting or "")
+        if lending.lends(action) or receives:
+            self._read_threads(with_settings=is_stale)
+        if is_stale or (receives and not action.loan):
             self._read_s = -inf
         if action.setting == RSS_KEY:
             self._watch.read_rss()
         return outcome
 
-    def _forget_lost(self, give_back: Action) -> None:
+    def _forget_lost(self, loan: Action) -> None:
         """A NIC that has come up anew since it was prepared lost by itself what was borrowed: no
         other program changed it."""
-        name, setting = self._watch.facts.name, give_back.setting or ""
+        name, setting = self._watch.facts.name, loan.setting or ""
+        if setting not in self._undo_journal.held(name):
+            return
         self._read_threads()
         if self._undo_journal.life(name) == self._watch.life():
             return
@@ -216,11 +218,13 @@ class Moving:
             for lost in () if now is None else drifted(name, {setting: now}, self._undo_journal):
                 self._undo_journal.forget(name, lost)
 
-    def _read_threads(self) -> None:
+    def _read_threads(self, *, with_settings: bool = False) -> None:
         """Where the NIC cannot be read just now, it is read again at the next look. Until then a
         hold of a queue that has other threads than is known is refused."""
         try:
             self._watch.threads_changed()
+            if with_settings:
+                self._watch.read_settings()
         except OSError as refusal:
             if refusal.errno == errno.ENODEV:
                 raise

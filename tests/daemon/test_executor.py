@@ -171,6 +171,18 @@ def test_what_is_begun_on_an_armed_nic_is_written_and_reported(bed: Bed) -> None
     assert found.state is FlowState.STEERED
 
 
+def test_the_engine_hears_of_what_another_program_switched_while_it_was_borrowed(bed: Bed) -> None:
+    values = bed.nics["nic"].values
+    values["threaded:1"] = "0"
+    lent = replace(Action.of_setting("nic", "threaded:1", "1"), loan=True)
+    view = bed.engine.memory.nics["nic"]
+    for value, manual in (("1", set()), ("0", {"threaded:1", "napi-thread:1"})):
+        wanted = Wanted(replace(lent, value=value), Mode.IMMEDIATE)
+        bed.executor.carry_out([Begin("nic", (wanted,))])
+        assert view.view.manual == manual
+        values["threaded:1"] = "0"
+
+
 def test_nothing_is_written_where_it_is_not_armed(bed: Bed) -> None:
     bed.engine.memory.table.put(flow(1))
     bed.arm("nic", False)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,19 +117,25 @@ def test_what_a_nic_lost_by_itself_no_other_program_took_back(
     """It has come up anew, without the thread that was borrowed."""
     loan = replace(Action.of_setting("nic", "threaded:0", "1", "a hold needs them"), loan=True)
     _, undo_journal = bed._journals
+    read: list[object] = []  # anew
 
     async def write() -> Outcome:
         with closing(bed.made()) as moves:
             watch: Any = moves._watch
             watch.threads_changed, watch.life = lambda: None, lambda: now
+            watch.read_settings = lambda: read.append("settings")
             undo_journal.lives("nic", "1 101")
             assert moves._write(loan).errno == 0
             bed.nic.values["threaded:0"] = "0"
-            return moves._write(replace(loan, value="0"))
+            moves._read_s = inf
+            done = moves._write(replace(loan, value="0"))
+            read.append(moves._read_s)
+            return done
 
     bed.nic.values["threaded:0"] = "0"
     assert bool(asyncio.run(write()).errno) is bool(manual)
     assert sorted(undo_journal.manual("nic")) == manual
+    assert read == (["settings", -inf] if manual else [inf])
     assert undo_journal.held("nic") == {}
 
 

@@ -37,7 +37,15 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.model import Mode as MoveMode
-from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
+from atfnd.model.reception import (
+    BORROWED_THREAD,
+    DEFER,
+    OF_NAPI,
+    SUSPEND,
+    THREAD,
+    TIMEOUT,
+    by_any_name,
+)
 from atfnd.model.rss_hash import known_entry, rss_index
 from atfnd.move.command import Ended
 from atfnd.move.timer import Times
@@ -1147,8 +1155,8 @@ class Run:
 
     def _lends(self, nic: WorldNic) -> bool:
         """Its queues may borrow threads, unless another program has changed who polls."""
-        manual = self.daemon.undo_journal.manual(nic.name)
-        return nic.lends and not any(each.startswith("threaded") for each in manual)
+        manual = by_any_name(self.daemon.undo_journal.manual(nic.name))
+        return nic.lends and not any(each.startswith(BORROWED_THREAD) for each in manual)
 
     def _wanted(self, socket: Socket) -> frozenset[int]:
         """The CPUs on which its packets may arrive, by the policy that is in force."""
@@ -1275,7 +1283,8 @@ class Run:
             if not (service.armed(nic.name) and nic.table.up):
                 continue
             view, known = service.engine.views[nic.name], memory.nics[nic.name]
-            left = {*service.undo_journal.manual(nic.name), *known.reception.refused}
+            manual = by_any_name(service.undo_journal.manual(nic.name))
+            left = manual | known.reception.refused.keys()
             for ring in nic.rings:
                 asked = [view.reception]
                 on_its_cpus = rule.placement.kind.value == "dedicated" and ring.cpu in DEDICATED
