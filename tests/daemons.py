@@ -32,6 +32,8 @@ STOP_S, ANSWER_S = 30.0 * SLOWER, 30.0 * SLOWER
 # So many times as often as usual a daemon of a test looks (atfnd/daemon/chores.py). A look costs
 # more in the emulated guest, and would leave no time for everything else.
 PACE = "10" if EMULATED == 1 else "4"
+# What it may use of a CPU: an emulated one does a thirtieth in the same time.
+BUDGET = "1%" if EMULATED == 1 else "30%"
 
 Row = dict[str, Any]
 
@@ -57,7 +59,7 @@ def policy(
     interfaces = "" if unowned == "keep" else INTERFACES.format(unowned=unowned)
     return f"""\
 version: 1
-daemon: {{ settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
+daemon: {{ cpu: {BUDGET}, settle: {{ hold_down: {hold_down} }}, table: {{ max: {table} }} }}
 {interfaces}flows:
 {flows}
   - name: everything

@@ -19,7 +19,7 @@ SYS = Path(f"/sys/class/net/{NAME}")
 LONG_S = 60.0
 STAY_S, SELDOM_S = 0.05, 1.0
 CONFIG = (
-    policy(order="strict").replace("daemon: {", "daemon: { cpu: 30%,")
+    policy(order="strict")
     + """\
 interfaces:
   - match: { name: '*' }
