@@ -5,10 +5,9 @@ In any WINDOW_NS it spends `share` of one core. Each reading says what was spent
 fifth is kept for what never asks: orders of an operator, undo and the deletes of filters of closed
 sockets. Of what is left of the rest a quarter is for moves until the next reading, and a quarter
 for looks at what sockets report. A move counts as what moves cost lately, a look as what it took,
-and so does the end of a socket. At each
-reading as many of the moves that wait are begun as can be paid then, the worthiest first. Where
-none can, one is begun when the last one has been earned, and within a window at the latest: so
-nothing is stalled.
+and so does the end of a socket. At each reading as many of the moves that wait are begun as can be
+paid then, the worthiest first. Where none can, one is begun when a quarter of the share has earned
+the last one, and within a window at the latest: so nothing is stalled.
 """
 
 from __future__ import annotations
