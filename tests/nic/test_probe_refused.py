@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from atfnd.model import Match
 from atfnd.nic.driver_table import DRIVERS
 from atfnd.nic.drivers import Driver, Masks, flow_types
+from atfnd.program.journals.filter_journal import FilterJournal
 from tests.simulation.driver import Refusal
 from tests.simulation.nic import WorldNic
 from tests.simulation.world import World
@@ -38,6 +40,17 @@ def test_a_flow_type_that_is_refused_for_what_it_is_is_not_tried_again() -> None
     nic = a_nic("hns3")
     nic.table.refusals.append(Refusal(errno.EINVAL))
     assert not nic.probe().takes(MATCH)
+
+
+def test_a_filter_that_a_busy_driver_took_stays_named_when_it_is_refused_at_last(
+    tmp_path: Path,
+) -> None:
+    nic, journal = a_nic("iavf"), FilterJournal(tmp_path / "filters.journal")
+    nic.table.refusals.append(Refusal(errno.EAGAIN, done=True))
+    nic.probe(journal.claims(nic.name))
+    left = {entry.match for entry in nic.table.entries.values()}
+    assert len(left) == 1
+    assert left <= {*journal.named(nic.name)}
 
 
 @pytest.mark.parametrize("says_size", [True, False])

@@ -210,7 +210,8 @@ class _Trial:
         except OSError as error:
             if error.errno == errno.ENODEV:
                 raise
-            if claims is not None and _name(error) in _NOTHING_DONE:
+            # An asynchronous driver that is busy is asked again, and may have done it before.
+            if claims is not None and not ntuple.asynchronous and _name(error) in _NOTHING_DONE:
                 claims.release(match)
             return None, _name(error)
         if claims is not None:
