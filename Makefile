@@ -133,6 +133,9 @@ docs: setup ## write the reference of policy keys in docs/policies.md
 bench: setup ## all benchmarks, or one: make bench NAME=reaction [ARGS="--rounds 2"]
 	@$(PY) -m bench $(NAME) $(ARGS)
 
+machine: setup ## count what a request costs on eight CPUs of a guest: make machine [ARGS="--server nginx"]
+	@$(PY) -m bench machine $(ARGS)
+
 guest: setup ## a command in the guest: make guest CMD="nproc" [GUEST="--nic igb:2"]
 	@$(PY) -m tests.guest $(GUEST) -- bash -c "$$CMD"
 
@@ -215,4 +218,4 @@ clean: ## remove everything built
 	rm -rf build bench/extension/_bench.abi3.so $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic test-distributions lint format docs bench guest wheels install install-tree man uninstall deb dist lintian release clean
+.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic test-distributions lint format docs bench machine guest wheels install install-tree man uninstall deb dist lintian release clean

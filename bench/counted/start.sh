@@ -6,9 +6,10 @@ build=$(dirname "$0")/../../build/guest
 there=/dev/shm/counted counts=/run/guest/counts rounds=$1
 shift
 grep -q tsc_early_khz=1000000 /proc/cmdline || { echo "not a counted guest" >&2; exit 1; }
+clock=$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)
+test "$clock" = tsc || { echo "the guest's clock is $clock, not tsc" >&2; exit 1; }
 mkdir -p $there
 cp "$build/counted/load" "$build/$(uname -r)/spinidle.ko" $there
-test "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" = tsc
 grep -A1 -m1 ' t handle_softirqs$' /proc/kallsyms | cut -d' ' -f1 | tr '\n' ' ' >/run/guest/softirqs
 mv /run/guest/softirqs /run/guest/go
 until [ -s $counts ]; do $there/load mark; done
