@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 from atfnd.errors import OperatorError
 from bench import contenders
 from bench.bed import Bed, succeed
-from bench.children import Child, child, pin
+from bench.children import Child, child
 from bench.counted.counts import (
     KINDS,
     LATENCIES_NS,
@@ -42,7 +43,7 @@ from bench.sim_bed import counted_bed
 
 __all__ = ["CONTENDERS", "SERVED", "measure"]
 
-SERVED = ("redis",)
+SERVED = ("redis", "nginx", "memcached")
 SERVER_CPU, NEIGHBOUR = 2, 3
 CONNECTIONS = 16
 WARM_MS, WINDOW_MS, WINDOWS = 50, 120, 2  # virtual
@@ -93,9 +94,8 @@ def measure(rounds: int, server: str = "redis", *only: str) -> dict[str, Any]:
     with (
         counted_bed() as bed,
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
-        running(server, bed, Path(folder)) as process,
+        running(server, replace(bed, cpus=(SERVER_CPU,)), Path(folder)),
     ):
-        pin(process.pid, {SERVER_CPU})
         os.sched_setaffinity(0, {bed.cpus[-1]})
         for name in [each for each in CONTENDERS if not only or each in only]:
             with CONTENDERS[name](bed) as daemon:
