@@ -46,7 +46,8 @@ class Bed:
             return row if row is not None and when(row) else None
 
         try:
-            row = until(found, f"{app.key} {what}", 30)
+            # Each look costs the daemon CPU time, which its moves then wait for.
+            row = until(found, f"{app.key} {what}", 30, every_s=0.05)
         except AssertionError as late:
             raise AssertionError(f"{late}; {self._known_of(app)}") from late
         assert row is not None

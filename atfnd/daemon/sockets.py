@@ -66,6 +66,7 @@ class SocketReader:
         self._turn: asyncio.TimerHandle | None = None  # the next one
         self._looked_ns = 0.0  # what looks have taken since our CPU time was last read
         self._rests = False  # until the next reading of it
+        self._turned = True  # since then
         self._sees_threads = sees_every_thread()
         self.audited_ns = 0  # when the table's bytes were last read
         self.resyncs = 0
@@ -80,8 +81,9 @@ class SocketReader:
             asyncio.get_running_loop().remove_reader(self._observer.fileno())
 
     def go_on(self) -> None:
-        """Our CPU time has been read."""
-        self._looked_ns = 0.0
+        """Our CPU time has been read. Of what waits one has its turn, whatever the observer's
+        look costs."""
+        self._looked_ns, self._turned = 0.0, False
         if self._rests:
             self._rests = False
             asyncio.get_running_loop().add_reader(self._observer.fileno(), self.read)
@@ -126,7 +128,8 @@ class SocketReader:
         self.close()
         every_ns = decision_every_ns(self._in_force.policy)
         turns = self._turns.take(every_ns, time.monotonic_ns())
-        while self._may_look() and (events := next(turns, None)) is not None:
+        while (self._may_look() or not self._turned) and (events := next(turns, None)) is not None:
+            self._turned = True
             for event in events:
                 with self._charged():
                     self._seen(event)

@@ -38,6 +38,7 @@ from atfnd.model import (
     TranslatedFlow,
 )
 from atfnd.model.rss_hash import rss_index
+from atfnd.observe import Observation
 from atfnd.policy.match.matching import Sources
 from tests.parts import POLICY, Parts, parts_of
 from tests.values import RULE, THREAD, flow, key, seen
@@ -127,6 +128,34 @@ class TestWhatIsReported:
         asyncio.run(wake_up())
         os.close(descriptor)
         assert [each.seen.app_cpu for each in parts.of(SocketReported)] == [3]
+
+    def test_one_has_its_turn_at_each_reading(
+        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also where the look at all sockets costs more than may be spent."""
+        descriptor = os.eventfd(0)
+        monkeypatch.setattr(parts.observer, "fileno", lambda: descriptor)
+        cpu, second = parts.engine.memory.cpu, 1_000_000_000
+        cpu.read(0, 0)
+        drain = parts.observer.drain
+
+        def costly() -> list[Observation]:
+            parts.sockets._looked_ns = second
+            return list(drain())
+
+        monkeypatch.setattr(parts.observer, "drain", costly)
+        parts.observer.batches.append([seen(1, 2, napi_id=101)])
+
+        async def readings() -> None:
+            parts.sockets.read()
+            parts.sockets.read()  # not now: it rests
+            assert reported(parts) == []
+            cpu.read(second, second)
+            parts.sockets.go_on()
+
+        asyncio.run(readings())
+        os.close(descriptor)
+        assert reported(parts) == [1]
 
     def test_a_socket_of_no_nic_of_ours_is_left_alone(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=999))
