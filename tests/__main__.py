@@ -77,7 +77,7 @@ def tier(name: str) -> list[Ran]:
 def soak(hours: float) -> list[Ran]:
     """Rounds of faults by chance, each with a seed of its own, until the time is over."""
     end_s, done = time.monotonic() + hours * 3600, list[Ran]()
-    judged = ran("planted faults", ["-q", "-m", TIERS["demand"], *BESIDE])
+    judged = tier("demand")
     files = [str(file_of(each)) for each in SOAK]
     while not done or time.monotonic() < end_s:
         seed = random.randrange(1 << 31)
@@ -89,7 +89,7 @@ def soak(hours: float) -> list[Ran]:
         }
         done.append(ran(f"faults, seed {seed}", ["-q", *files, "-o", "timeout=7200"], more))
         done.append(ran("hypothesis", ["-q", "-m", "hypothesis", *BESIDE], more))
-    return [judged, *done]
+    return [*judged, *done]
 
 
 def main() -> int:

@@ -48,7 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if " object at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: an address is no id, give it `ids`")
-        for marker in markers(item.path):
+        own = item.get_closest_marker("demand")  # a guest of the benches
+        for marker in {"alone"} if own else markers(item.path):
             item.add_marker(marker)
     order = {stem: place for place, stem in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))

@@ -20,10 +20,10 @@ from tests.guest import boot
 from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
 from tests.guest.collected import Group, machines_of, not_ended, run_tests, together
 from tests.guest.machine import Machine
+from tests.tiers import DEMAND
 from tests.wait import until
 
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
-WANTED = [(machine, file) for file in FILES for machine in machines_of(file)]
 FILES_S = 2400.0
 # A kernel changes its own code by way of a breakpoint (text_poke_bp_batch(), Linux 6.12
 # arch/x86/kernel/alternative.c): when BPF programs and tracepoints are attached, among others. An
@@ -50,7 +50,19 @@ def bytecode() -> None:
         assert compileall.compile_dir(ROOT / folder, quiet=1)
 
 
-@pytest.mark.parametrize("group", together(WANTED), ids=named)
+def groups(*, on_demand: bool) -> list[Group]:
+    files = [file for file in FILES if (file.stem in DEMAND) is on_demand]
+    return together((machine, file) for file in files for machine in machines_of(file))
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        *groups(on_demand=False),
+        *(pytest.param(each, marks=pytest.mark.demand) for each in groups(on_demand=True)),
+    ],
+    ids=named,
+)
 def test_in_the_guest(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
     if group.machine.init == "systemd":
         build()

@@ -2,8 +2,9 @@
 """Which test runs in which tier, and which runs alone: the one table of it.
 
 `quick` is `make test`; `full` is what `make test-all` runs besides; `demand` runs in `make soak` or
-when it is named: it judges the tests, not the product. A file that is not named here is quick and
-runs beside others. `soak` repeats what has chance or counts in it, for hours.
+when it is named: it judges the tests or the benches, not the product. A file that is not named here
+is quick and runs beside others. `soak` repeats what has chance or counts in it, for hours. A file
+of `tests/guest` is `full` (`test_guest` runs it), or `demand` if it is named there.
 """
 
 from __future__ import annotations
@@ -22,20 +23,6 @@ FULL = {
     "test_autopiloted": "trials of a reception last seconds each",
     "test_bench_applications": "downloads real servers and runs the bench",
     "test_bench_demo": "runs the demo",
-    "test_bench_forward": "runs the bench",
-    "test_bench_harness": "runs the bench",
-    "test_bench_matrix": "runs the bench",
-    "test_bench_migrating": "runs the bench",
-    "test_bench_ordering": "runs the bench",
-    "test_bench_owners": "runs the bench",
-    "test_bench_protocol_core": "runs the bench",
-    "test_bench_reception": "runs the bench",
-    "test_bench_serving": "runs the bench",
-    "test_bench_simnic": "runs the bench, in the guest",
-    "test_bench_table": "runs the bench",
-    "test_bench_transmitted": "runs the bench",
-    "test_bench_unpinned": "runs the bench",
-    "test_bench_waiting": "runs the bench",
     "test_broken_holds": "kills at every step of a move",
     "test_completion": "three shells that start slowly",
     "test_daemon_killed": "kills at every step of a move",
@@ -61,11 +48,27 @@ FULL = {
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
-# Faults that are put into the product, and tests that were written for such faults; and a machine
-# of the benches that is bound to one version of QEMU.
+# Faults that are put into the product, and tests that were written for such faults; benches, each
+# of which runs a little; and a machine of theirs that is bound to one version of QEMU.
 DEMAND = (
     "test_aggregate_guards",
     "test_audit_guards",
+    "test_bench_forward",
+    "test_bench_forward_simnic",
+    "test_bench_harness",
+    "test_bench_matrix",
+    "test_bench_migrating",
+    "test_bench_ordering",
+    "test_bench_owners",
+    "test_bench_protocol_core",
+    "test_bench_reception",
+    "test_bench_rules",
+    "test_bench_serving",
+    "test_bench_simnic",
+    "test_bench_table",
+    "test_bench_transmitted",
+    "test_bench_unpinned",
+    "test_bench_waiting",
     "test_birth_mutations",
     "test_budget_guards",
     "test_counted_guest",
@@ -153,8 +156,10 @@ SOAK = (
 
 
 def file_of(stem: str) -> Path:
-    """Where the test file of this name is; the guest's own do not count. ValueError: not one."""
-    [file] = [each for each in HERE.rglob(f"{stem}.py") if each.parent.name != "guest"]
+    """Where the test file of this name is, on the machine or else in the guest. ValueError: not
+    one."""
+    files = sorted(HERE.rglob(f"{stem}.py"), key=lambda each: each.parent.name == "guest")
+    [file, *_] = [each for each in files if each.parent == files[0].parent]
     return file
 
 
