@@ -64,7 +64,7 @@ class OperatorCommands:
 
     async def arm(self, nic: str) -> None:
         """Allow changes on a NIC, and place every flow that waits for it."""
-        session = self._nics.sessions[nic]
+        session = self._session(nic)
         self.end_measurement(nic)
         self._order("arm", nic)
         self._cpu_exclusion.arm()
@@ -94,7 +94,7 @@ class OperatorCommands:
     async def pause(self, nic: str) -> None:
         """Take our filters out of a NIC and put its settings back, armed or not, and change nothing
         until `resume`. OperatorError: the kernel refused some of it."""
-        session = self._nics.sessions[nic]
+        session = self._session(nic)
         self.end_measurement(nic)
         ours = self._journal.names(nic) or self._undo_journal.held(nic)
         done = list[Restored]()
@@ -114,7 +114,7 @@ class OperatorCommands:
     async def resume(self, nic: str) -> None:
         """Put back what `pause` took out, if the NIC was armed then, and take over again what we
         left alone because another program had moved it."""
-        session = self._nics.sessions[nic]
+        session = self._session(nic)
         self.end_measurement(nic)
         theirs: Collection[object] = session.view.manual
         for of in (CGROUPS, EPOLLS, HOST, BALANCER):
@@ -134,7 +134,7 @@ class OperatorCommands:
     async def restore(self, nic: str) -> Sequence[Restored]:
         """Take our filters out of a NIC and put its settings back, armed or not, and leave it
         disarmed. Returns the result for each of them."""
-        session = self._nics.sessions[nic]
+        session = self._session(nic)
         self.end_measurement(nic)
         try:
             self.disarm_now([session], "restored by the operator")
@@ -143,6 +143,12 @@ class OperatorCommands:
         done = self._take_out(session, "restored by the operator")
         self._executor.take(TakenUp(nic))
         return [*done, *self._release_others(), *await self._arming.balancing.lift(nic)]
+
+    def _session(self, nic: str) -> NicSession:
+        """KeyError: it is not here, has just gone, or has another name now."""
+        with self._nics.while_there(session := self._nics.sessions[nic]):
+            session.watch.still_there()
+        return self._nics.sessions[nic]
 
     def end(self) -> list[str]:
         """Nothing is written any more, and every move ends; orders that were given hold. Returns

@@ -60,7 +60,6 @@ class Measured:
         self.bed = bed
         for session in bed.sessions.values():
             session.watch.lives = 0
-            session.watch.nic = None  # type: ignore[assignment]
             session.watch.addresses = frozenset  # type: ignore[method-assign]
         engine: Any = SimpleNamespace(memory=SimpleNamespace(table=bed.table))
         observer: Any = SimpleNamespace(reads=lambda nic: None)

@@ -8,7 +8,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from atfnd.program.host_settings import HOST
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
+from tests.parts import ScriptedNic
 from tests.values import NIC, RULE, flow
 
 __all__: list[str] = []
@@ -47,6 +48,7 @@ class Bed:
     def __init__(self, folder: Path) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.sessions: Sessions = {}
+        self.nics: dict[str, ScriptedNic] = {}
         self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
         self.table, self.log = self.engine.memory.table, EventLog()
         self.orders = OperatorJournal(folder / "orders.journal")
@@ -59,12 +61,13 @@ class Bed:
             watch = NicWatch.__new__(NicWatch)
             watch.facts = replace(NIC, name=name)
             watch.reads_by(lambda: None)
+            watch.nic = self.nics[name] = ScriptedNic(name)
             self.engine.handle(NicAttached(watch.facts, armed=True), 0)
             self.sessions[name] = NicSession(watch, self.engine.memory.nics[name])
         anything: Any = SimpleNamespace
         nics = anything(
             sessions=self.sessions,
-            while_there=lambda session: nullcontext(),
+            while_there=self._while_there,
             filters=anything(check=self._check, adopt=self._noted("adopt")),
             look_again=self._noted("look again"),
         )
@@ -93,6 +96,15 @@ class Bed:
             self.calls.append(("take", event))
         else:  # how the NIC stands
             self.engine.handle(event, 0)
+
+    @contextmanager
+    def _while_there(self, session: NicSession) -> Iterator[None]:
+        try:
+            yield
+        except OSError as refusal:
+            if refusal.errno != errno.ENODEV:
+                raise
+            del self.sessions[session.name]
 
     def _noted(self, what: str) -> Callable[[NicSession], None]:
         return lambda session: self.calls.append((what, session.name, session.view.armed))
@@ -307,6 +319,19 @@ def test_a_nic_that_cannot_be_read_after_it_is_undone_is_restored_all_the_same(
     refuse(errno.ENODEV)
     with pytest.raises(OSError, match="No such device"):
         bed.did(bed.operator.restore)
+
+
+@pytest.mark.parametrize("verb", ["arm", "pause", "resume", "restore"])
+@pytest.mark.parametrize("called", [None, "ren1"])
+def test_a_nic_that_has_just_gone_is_not_there_for_an_order(
+    bed: Bed, verb: str, called: str | None
+) -> None:
+    """Nobody has read yet that it went, or has another name."""
+    bed.nics["eth0"].called = called
+    with pytest.raises(KeyError):
+        bed.did(getattr(bed.operator, verb))
+    assert bed.calls == []
+    assert bed.recorded() == (None, False)
 
 
 def test_at_a_stop_no_nic_is_written_before_moves_end_and_orders_hold(bed: Bed) -> None:

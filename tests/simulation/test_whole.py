@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.planted import WHOLE, found_by
 from tests.simulation.run import run
-from tests.simulation.schedule import whole
+from tests.simulation.schedule import Step, whole
 
 SOAK = os.environ.get("ATFND_FAULTS_SEED")  # in `make soak`: other seeds, and more
 FIRST, SEEDS = (int(SOAK), 2000) if SOAK else (0, 80)
@@ -28,6 +28,14 @@ SOON = {
 def test_everything_holds(first: int) -> None:
     for seed in range(first, first + 10):
         run(whole(seed))
+
+
+@pytest.mark.parametrize("verb", ["pause", "restore"])
+def test_an_order_for_a_nic_that_has_just_gone(verb: str) -> None:
+    plan = whole(2)
+    began, gone_ns = plan.steps[0], plan.steps[len(plan.steps) // 2].at_ns
+    what = (*plan.steps[1:9], Step(gone_ns, "unplug", (1,)), Step(gone_ns, verb, (1,)))
+    run(plan._replace(steps=(began, *what)))
 
 
 @pytest.mark.parametrize("name", SOON)
