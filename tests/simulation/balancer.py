@@ -21,6 +21,7 @@ __all__ = ["Balancer", "Balancers"]
 
 INTERVALS_NS = 1_000_000_000, 2_000_000_000, 10_000_000_000
 ANSWER_NS = 500_000
+NOTED_NS = 100_000_000  # after so long it is in the journal what atfnd heard, also on a slow disk
 
 
 class Balancer:
@@ -72,7 +73,7 @@ class Balancers:
         self._world, self._nics = world, nics
         self.here: dict[int, Balancer] = {}
         self.left_alone: dict[int, int] = {}  # interrupts that an admin had moved again: which pid
-        self._found: set[int] = set()  # those of which atfnd has read that
+        self._found: dict[int, int] = {}  # those of which atfnd has heard that: when
         self._freed: set[int] = set()  # those that an admin ever had moved again
         self._pids = 50_000
         self.journal: Callable[[], UndoJournal | None] = lambda: None
@@ -116,6 +117,12 @@ class Balancers:
         for there in self.here.values():
             there.theirs -= self.named(there.pid)
 
+    def died(self) -> None:
+        """The daemon: what it had asked and not heard, or not noted yet, the next one cannot
+        know."""
+        noted_ns = self._world.now_ns - NOTED_NS
+        self._found = {irq: at_ns for irq, at_ns in self._found.items() if at_ns <= noted_ns}
+
     def taken_back(self) -> None:
         """An operator said so, or bans were lifted: atfnd may ask again."""
         self.left_alone.clear()
@@ -143,7 +150,8 @@ class Balancers:
         there.read = frozenset(there.listed)
         self._forget_unseen(pid, there.read)
         freed = self.freed_in(pid)
-        self._found |= (freed & self.named(pid)) - there.read
+        new = (freed & self.named(pid)) - there.read - self._found.keys()
+        self._found |= dict.fromkeys(new, world.clock_ns())
         return there.read
 
     def _forget_unseen(self, pid: int, listed: frozenset[int]) -> None:
@@ -182,7 +190,7 @@ class Balancers:
         world.seen["excused: somebody was quicker than a look and a ban"] += bool(lost)
         there.theirs -= lost
         more = wanted - there.listed
-        if again := more & self._found:
+        if again := more & self._found.keys():
             world.broken("foreign ban", f"irqbalance is asked again to leave {again} alone")
         if unnamed := more - held:
             quick = unnamed <= read  # an admin freed it since

@@ -169,6 +169,7 @@ class Kernel:
         self.cpu_listeners.clear()
         self.machine.births.clear()
         self.descriptors.close_all()
+        self.balancers.died()
 
     def topology(self) -> Topology:
         every = tuple(cpu.index for cpu in self.machine.cpus)
