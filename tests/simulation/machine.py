@@ -690,6 +690,9 @@ class WorldObserver:
         socket.goes_along = pinned and rx_cpu != cpu
         task.reported = (cpu, socket.nic.name) if pinned else None
         self._accrue(task)
+        for each in task.sockets if paid else ():  # what is left of that may pay for these, too
+            if each is not socket:
+                self.changed(each)
         if not stays.together(rx_cpu, cpu, home):
             self._again(socket, now_ns + (self._retell_ns << socket.backoff))
         elif home:

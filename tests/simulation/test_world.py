@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import Actuator, FlowKey, Match, Protocol, SocketGone, SocketSeen
+from atfnd.model import Actuator, Distance, FlowKey, Match, Protocol, SocketGone, SocketSeen
 from atfnd.nic import Nic
 from atfnd.nic.driver_table import driver_of
 from atfnd.nic.drivers import Overwrite
-from atfnd.observe import Observer, Qualify
+from atfnd.observe import Observer, Price, Qualify
 from atfnd.program.journals.filter_journal import FilterJournal
 from tests.simulation.disk import Disk
 from tests.simulation.machine import Machine, WorldObserver
@@ -217,6 +217,23 @@ def test_what_rss_delivers_right_is_not_reported(world: World) -> None:
     machine.open(flow, nic, machine.task("app", nic.rss_queue_of(flow)))
     world.pass_ns(1000 * MS)
     assert observer.drain() == []
+
+
+def test_what_a_busy_flow_pays_is_seen_by_the_quiet_ones_of_its_thread(world: World) -> None:
+    nic, machine = a_nic(world), Machine(world, 4)
+    price = Price(1_500_000, (750, 1500, 2000), 9, 150 * MS, doubt=9)
+    observer = WorldObserver(machine, Qualify(0, 0, 0, price=price))
+    observer.watch([None], {1: nic.name})
+    quiet, busy = Flow(world, key(0), 20 * MS, 1000), Flow(world, key(1), 10_000, 1001)
+    served = {nic.rss_queue_of(quiet), nic.rss_queue_of(busy)}
+    task = machine.task("app", min({*range(4)} - served))
+    machine.open(quiet, nic, task)
+    world.pass_ns(100 * MS)
+    machine.open(busy, nic, task)
+    world.pass_ns(200 * MS)
+    seen = [each for each in observer.drain() if isinstance(each, SocketSeen)]
+    homes = [[each.home for each in seen if each.key == flow.key] for flow in (quiet, busy)]
+    assert homes == [[Distance.MACHINE, Distance.CPU]] * 2
 
 
 def test_a_record_that_is_lost_is_counted_and_tried_again(world: World) -> None:
