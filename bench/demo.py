@@ -8,7 +8,9 @@ are asked the same at a fixed rate. A window is measured as in bench/application
 request is of all that is busy, the daemon too, without the client and the wire; p99 counts from
 when a request was to be sent. Under atfnd the live flow table is shown once.
 
-Ends with what bench/demo_report.py says of it, in `build/run.json` too; leaves nothing else behind.
+Ends with what the counted machine says of the same server (bench/machine.json), if it was counted,
+and what bench/demo_report.py says of these figures, in `build/run.json` too; leaves nothing else
+behind.
 The NIC is a lab NIC; with the argument `simnic`, inside the guest, it is the test driver, and only
 shares are valid.
 """
@@ -36,6 +38,7 @@ from bench.applications_report import Run
 from bench.bed import BedMaker, lab_bed
 from bench.children import until
 from bench.contenders import atfnd, contenders
+from bench.counted import kept
 from bench.daemon import Daemon, follow_tcp
 from bench.demo_report import Found
 from bench.ending import ended_in_order
@@ -158,6 +161,8 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
     console.print("In brackets: the interval of the median. CPU: the server, the kernel and atfnd.")
     console.print("Handoffs: interrupts from core to core, for 1000 requests.")
     console.print(f"{seconds:.0f} s; written to {RESULT}\n", highlight=False)
+    if there := demo_report.counted(server, kept.cells()):
+        console.print(f"{there}\n", highlight=False)
     console.print(said, style="bold", highlight=False)
     return found
 

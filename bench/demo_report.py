@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -21,7 +21,7 @@ from bench import plot
 from bench.applications_report import ENOUGH, LOAD, OURS, Run
 from bench.stats import Estimate, median, ratios
 
-__all__ = ["PICTURE", "Found", "draw", "enough", "medians", "sentence", "table"]
+__all__ = ["PICTURE", "Found", "counted", "draw", "enough", "medians", "sentence", "table"]
 
 PICTURE = "demo"
 Found = Mapping[str, Mapping[str, Sequence[Run]]]  # by pinned or unpinned, by contender
@@ -126,6 +126,24 @@ def sentence(found: Found) -> str:
     if not parts:
         return "No difference here: neither CPU nor p99 of a request changes beyond the noise."
     return f"Here atfnd is {' and '.join(parts)}; else there is no difference beyond the noise."
+
+
+def counted(server: str, cells: Sequence[Mapping[str, Any]]) -> str | None:
+    """What atfnd does on the counted machine to the same server, pinned. None: not counted."""
+    by_name = {
+        each["contender"]: each for each in cells if each["server"] == server and each["pinned"]
+    }
+    if not {OURS, "rss"} <= by_name.keys():
+        return None
+    instructions, lines, requests = (
+        f"{by_name[OURS][what] / by_name['rss'][what]:.2f} ×"
+        for what in ("instructions_per_request", "lines_per_request", "requests_per_s")
+    )
+    return (
+        f"counted machine ({by_name[OURS]['cpus']} CPUs, a model), {server} pinned and full:"
+        f" instructions {instructions} RSS, cache lines {lines}, requests {requests}; see"
+        " docs/internals/machine.md"
+    )
 
 
 def draw(title: str, found: Found) -> None:

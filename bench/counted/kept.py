@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import guest
 from bench.bed import succeed
@@ -17,7 +18,7 @@ from bench.report import Report
 from bench.servers import PACKAGES, PACKED
 from tests.guest.fetch import programs
 
-__all__ = ["CELLS", "keep", "run"]
+__all__ = ["CELLS", "cells", "keep", "run"]
 
 CELLS = Path(__file__).parents[1] / "machine.json"
 KEY = ("server", "pinned", "load", "cpus", "connections", "contender")
@@ -32,11 +33,16 @@ def run(rounds: int, server: str = SERVED[0], only: Sequence[str] = ()) -> Repor
     return found
 
 
+def cells(path: Path = CELLS) -> list[dict[str, Any]]:
+    """Those of the tree."""
+    kept: list[dict[str, Any]] = json.loads(path.read_text())["cells"] if path.exists() else []
+    return kept
+
+
 def keep(found: Report, commit: str, path: Path = CELLS) -> None:
     """Write its cells into the file; those of another server or contender stay."""
-    kept = json.loads(path.read_text())["cells"] if path.exists() else []
-    cells = {tuple(each[word] for word in KEY): each for each in kept}
+    kept = {tuple(each[word] for word in KEY): each for each in cells(path)}
     for each in found.samples["cells"]:
-        cells[tuple(each[word] for word in KEY)] = {**each, "commit": commit}
-    document = {"estimates": LATENCIES, "latencies_ns": LATENCIES_NS, "cells": [*cells.values()]}
+        kept[tuple(each[word] for word in KEY)] = {**each, "commit": commit}
+    document = {"estimates": LATENCIES, "latencies_ns": LATENCIES_NS, "cells": [*kept.values()]}
     path.write_text(json.dumps(document, indent=1) + "\n")

@@ -14,8 +14,9 @@ from rich.console import Console
 from bench import demo, plot, servers
 from bench.applications_report import Run
 from bench.bed import lab_bed
+from bench.counted.kept import cells
 from bench.demo import Pace
-from bench.demo_report import Found, draw, enough, medians, sentence, table
+from bench.demo_report import Found, counted, draw, enough, medians, sentence, table
 
 __all__: list[str] = []
 
@@ -87,6 +88,21 @@ def test_a_server_that_is_there_is_taken(
         (tree / program).parent.mkdir(parents=True)
         (tree / program).touch()
         assert servers.at_hand() == (name, tree)
+
+
+def test_the_counted_machine_says_what_it_has_of_a_server() -> None:
+    kept = [
+        {"server": "redis", "pinned": True, "cpus": 8, "contender": name}
+        | {"instructions_per_request": a, "lines_per_request": b, "requests_per_s": c}
+        for name, a, b, c in (("rss", 20_000, 100.0, 60e3), ("atfnd", 18_000, 36.0, 45e3))
+    ]
+    assert counted("redis", kept) == (
+        "counted machine (8 CPUs, a model), redis pinned and full: instructions 0.90 × RSS, cache"
+        " lines 0.36 ×, requests 0.75 ×; see docs/internals/machine.md"
+    )
+    assert counted("redis", kept[:1]) is None
+    assert counted("rr", cells()) is None
+    assert "see docs/internals/machine.md" in (counted("redis", cells()) or "")
 
 
 def test_no_difference_is_said_to_be_none() -> None:
