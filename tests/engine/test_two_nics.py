@@ -372,6 +372,20 @@ def test_a_queue_does_not_go_back_for_what_a_flow_showed_before_its_thread_moved
     assert steer.due(made.nics, made.memory, made.now_ns) == ()
 
 
+def test_a_queue_does_not_go_back_for_a_flow_that_showed_its_thread_unpinned() -> None:
+    """Another flow has shown since that it is pinned now, and where."""
+    made = Machine()
+    for number in (1, 2):
+        made.uses(number, "one", 1)
+    made.now_ns += 10**9
+    made.uses(1, "one", 2)
+    for number, cpu, pinned in ((1, 2, True), (2, 1, False)):
+        made.memory.table.put(of(made.memory, number)._replace(app_cpu=cpu, pinned=pinned))
+    made.now_ns += 10**9
+    made.memory.table.defer(key(2), 0)
+    assert steer.due(made.nics, made.memory, made.now_ns) == ()
+
+
 def test_a_pinned_thread_that_moves_is_followed_by_its_own_report() -> None:
     """What was known of it before is older."""
     known = memory()

@@ -264,8 +264,10 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
     """Place a flow; if its owner has a queue, that goes where the owner runs. What one flow last
     showed may be older than what is known of its thread: else the queue would follow each in
     turn."""
-    cpu, _ = memory.thread_cpu.get(flow.thread.tid if flow.thread else 0, (flow.app_cpu, 0))
-    if cpu != flow.app_cpu and flow.pinned and flow.state is not FlowState.MANUAL:
+    tid = flow.thread.tid if flow.thread else 0
+    cpu, _ = memory.thread_cpu.get(tid, (flow.app_cpu, 0))
+    moved = cpu != flow.app_cpu and flow.state is not FlowState.MANUAL
+    if moved and any(each.pinned for each in memory.table.of_thread(tid)):
         flow = flow._replace(app_cpu=cpu)
         memory.table.put(flow)
     queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
