@@ -31,7 +31,7 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.quiesce import QueueHold
 from atfnd.program.write_times import WriteTimes
 
-__all__ = ["NicActuator", "Trial", "apply", "trial"]
+__all__ = ["NOBODY", "NicActuator", "Trial", "apply", "trial"]
 
 RINGS = 16  # TRANSIT_RINGS
 TRIALS = 4

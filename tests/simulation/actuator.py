@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome
 from atfnd.move.event import Asleep, Event, EvidenceLost, HoldLost, Idle, Polled, Seen, Violated
-from atfnd.program.actuator import Trial, apply, trial
+from atfnd.program.actuator import NOBODY, Trial, apply, trial
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.write_times import WriteTimes
@@ -118,8 +118,9 @@ class WorldActuator:
             nic.ours.by = OURS
         code = errno.errorcode.get(outcome.errno, "done") if outcome.errno else "done"
         what = action.setting or action.key or f"queue {action.queue}"
+        measured = action.key == NOBODY and not outcome.errno  # once, before a first move
         world.note(
-            f"write {action.kind.value} {code}",
+            "write measured" if measured else f"write {action.kind.value} {code}",
             f"{nic.name}: {action.kind.value} {what}"
             f" -> {action.value or action.new}: {outcome.left}",
         )

@@ -39,6 +39,7 @@ class Balancer:
         self.silent_until_ns = 0  # it sleeps, or hangs
         self.deaf = 0  # so many lists to come are taken without a sign of that
         self.read: frozenset[int] | None = None  # what atfnd last read of its list
+        self.looked: frozenset[int] | None = None  # and the time before: a ban reads it once more
         self._world, self._nics = world, nics
         self._interval_ns = world.random.choice(INTERVALS_NS)
         self._followed, self._asked = {*spares}, False
@@ -147,7 +148,7 @@ class Balancers:
         world.pass_ns(max(0, wait_ns) + ANSWER_NS)
         if not there.alive:
             return None
-        there.read = frozenset(there.listed)
+        there.looked, there.read = there.read, frozenset(there.listed)
         self._forget_unseen(pid, there.read)
         freed = self.freed_in(pid)
         new = (freed & self.named(pid)) - there.read - self._found.keys()
@@ -185,6 +186,10 @@ class Balancers:
         if (read := there.read) is None:
             self._world.broken("foreign ban", f"irqbalance {there.pid} is not asked what it knows")
         world, held = self._world, self.named(there.pid)
+        looked = read if there.looked is None else there.looked
+        since = (there.theirs & held) - looked  # banned by both: nobody can tell
+        world.seen["excused: somebody was quicker than a look and a ban"] += bool(since)
+        there.theirs -= since
         if (lost := there.theirs - wanted) & read:
             world.broken("foreign ban", f"irqbalance is asked to move {lost}, which others banned")
         world.seen["excused: somebody was quicker than a look and a ban"] += bool(lost)
