@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.counted.cells import CONTENDERS, SERVED
 from bench.counted.costs import report
 from bench.counted.counts import KINDS, LATENCIES_NS, MODES
-from bench.counted.kept import CELLS, KEY, keep
+from bench.counted.kept import KEY, cells, keep
 
 __all__: list[str] = []
 
@@ -64,8 +65,8 @@ def test_other_cells_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_tree_has_cells() -> None:
-    cells = json.loads(CELLS.read_text())["cells"]
-    assert {"rss", "rfs", "arfs", "same-core", "neighbour", "atfnd"} <= {
-        each["contender"] for each in cells if each["server"] == "redis"
-    }
-    assert len({tuple(each[word] for word in KEY) for each in cells}) == len(cells)
+    kept = cells()
+    for server in SERVED:
+        found = {each["contender"] for each in kept if each["server"] == server}
+        assert set(CONTENDERS) <= found, server
+    assert len({tuple(each[word] for word in KEY) for each in kept}) == len(kept)
