@@ -1118,9 +1118,10 @@ class Run:
         budget = self.service.engine.views[nic.name].budget
         here = not {*cpus}.isdisjoint(nic.values[f"queue-cpu:{r.index}"] for r in nic.rings)
         here &= socket.rx_cpu() is not None  # an admin lets its queue run anywhere
-        room = len(nic.table.entries) < nic.table.slots
+        coming = len(memory.table.inserting(nic.name).keys() - {flow.key})
+        room = len(nic.table.entries) + coming < nic.table.slots
         if budget is not None:
-            room &= len(nic.our_entries()) < budget
+            room &= len(nic.our_entries()) + coming < budget
         spending = memory.nics[nic.name].spending
         room &= not (spending.promised or memory.table.promised(nic.name))  # to another flow
         refused = spending.found_full.values()  # a short while ago: it is asked again later
