@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from atfnd.model import Action, ActionKind, Outcome, brief
-from atfnd.model.reception import OF_NAPI, THREAD
+from atfnd.model.reception import BORROWED_THREAD, OF_NAPI, THREAD
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
@@ -198,7 +198,7 @@ def undo(
 
 def _depends(setting: tuple[str, OwnedSetting]) -> int:
     kind = setting[0].partition(":")[0]
-    return 0 if kind in OF_NAPI else 1 if kind in ("threaded", THREAD) else 2
+    return 0 if kind in OF_NAPI else 1 if kind in (BORROWED_THREAD, THREAD) else 2
 
 
 def _undo(
