@@ -114,7 +114,7 @@ sanitize: setup ## the extension's tests under AddressSanitizer and UndefinedBeh
 	@LD_PRELOAD=$$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 $(PY) -m tests.sanitize $(TESTS)
 
-mutants: setup ## faults made in the code, one by one, that pure tests are to see: make mutants [WORDS="prefixes"]
+mutants: setup ## faults made in the code, one by one, that pure tests are to see: make mutants [WORDS="--seed 1 atfnd/move/"]
 	@$(PY) -m tests.mutants $(WORDS)
 
 lint: setup ## ruff, mypy --strict and clang-format

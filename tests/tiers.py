@@ -81,7 +81,6 @@ DEMAND = (
     "test_planted",
     "test_port_filters_guards",
     "test_prefix_filters_guards",
-    "test_some_mutants",
     "test_steer_guards",
     "test_table_guards",
     "test_trials_guards",
