@@ -587,7 +587,7 @@ class WorldNic:
 
     def _kernel_sets(self, name: str, value: str) -> None:
         """By itself, for no program."""
-        if name.partition(":")[0] in OF_NAPI and self.untouched[name] != value:
+        if name.partition(":")[0] in (*OF_NAPI, "queue-cpu") and self.untouched[name] != value:
             self.lost[name].add(self.untouched[name])
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
