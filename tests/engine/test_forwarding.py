@@ -4,6 +4,7 @@ to that machine."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -150,16 +151,18 @@ class Machine:
         """So many looks at what it forwards."""
         for _ in range(times):
             self.now_ns += SECOND
-            rows = []
-            for (nic, i, out), queues in self.tx_queues().items():
-                cpu, pps = self.cpus(nic)[i], self.pps[nic, i, out] / len(queues)
-                among = self.bonded if nic in self.bonded else ()
-                came = "bond0" if among else nic
-                rows += [
-                    Pair(came, None, out, t, cpu, None, None, 0, pps, 0, among=among)
-                    for t in queues
-                ]
-            self.take(PairsCounted(Pairs(1.0, None, 0, tuple(rows))))
+            self.take(PairsCounted(self.count()))
+
+    def count(self) -> Pairs:
+        rows = []
+        for (nic, i, out), queues in self.tx_queues().items():
+            cpu, pps = self.cpus(nic)[i], self.pps[nic, i, out] / len(queues)
+            among = self.bonded if nic in self.bonded else ()
+            came = "bond0" if among else nic
+            rows += [
+                Pair(came, None, out, t, cpu, None, None, 0, pps, 0, among=among) for t in queues
+            ]
+        return Pairs(1.0, None, 0, tuple(rows))
 
     def why(self, ingress: str = "in", egress: str = "out") -> str:
         found = self.engine.forwarding.why(ingress, egress)
@@ -179,7 +182,7 @@ def test_channels_move_together_after_three_looks_and_tx_queues_match() -> None:
     made.look()
     assert made.cpus("in") == made.cpus("out") == [0, 1]
     assert {each.kind for each in made.wrote} == {ActionKind.QUEUE_CPU}
-    made.look()
+    made.look(2)
     assert made.xps("out") == ["0", "1"]
     assert made.changed_tx_queue == []
     assert made.why() == "channels of one number are on one CPU"
@@ -239,11 +242,24 @@ def test_nothing_is_done_for_too_few_packets() -> None:
 def test_a_look_during_which_a_channel_moved_says_nothing() -> None:
     made = Machine(APART, BUSY)
     made.look(2)
-    made.engine.forwarding.moving = True
+    made.engine.forwarding.moved = frozenset({7})
     made.look()
     assert made.wrote == []
     made.look()
     assert made.wrote != []
+
+
+def test_under_strict_what_was_counted_before_a_channel_moved_gives_no_cpu_a_tx_queue() -> None:
+    """A thread's queue follows it to a CPU that, by the last count, forwards nothing."""
+    made = Machine({"in": [0, 1], "out": [0, 1]}, {("in", 0, "out"): 1000.0})
+    made.engine.memory.nics["in"].owned = {0: Owned(("thread", 1), 0)}
+    made.refuse = {"xps-cpus:0": errno.EBUSY, "xps-cpus:1": errno.EBUSY}
+    made.look(2)
+    counted, made.refuse = made.count(), {}
+    made._write(Action(ActionKind.QUEUE_CPU, "in", None, None, 0, 1, "", "", queue=0))
+    made.take(PairsCounted(counted))
+    made.look(5)
+    assert made.changed_tx_queue == []
 
 
 def test_under_strict_a_tx_queue_waits_until_its_cpu_forwards_nothing() -> None:
@@ -395,7 +411,7 @@ def test_a_placed_queue_is_at_home_where_it_was_placed() -> None:
 
 def test_without_its_rule_tx_queues_are_as_they_were_and_queues_go_home() -> None:
     made = Machine(APART, BUSY)
-    made.look(4)
+    made.look(5)
     assert made.xps("out") == ["0", "1"]
     made.take(PolicyLoaded(policy(), {}, frozenset()))
     originals = {"queue-cpu:0": "1", "queue-cpu:1": "0", "xps-cpus:0": "", "xps-cpus:1": ""}

@@ -22,9 +22,9 @@ The rules:
    the same number, else the nearest, which no other CPU has as long as there are enough.
 6. Under `order: strict` no packet that is forwarded gets another TX queue: what waits in the old
    one would be overtaken. So `xps_cpus` is written only for a CPU that forwarded nothing there at
-   the last look, or nothing by another queue. And a channel moves only to a CPU that has the same
-   TX queue: the CPU gets it at an earlier look, if it forwards nothing there. Else the channel
-   waits. Under `bounded` both are done at once.
+   the last look, or nothing by another queue, and that no channel has come to since. And a channel
+   moves only to a CPU that has the same TX queue: the CPU gets it at an earlier look, if it
+   forwards nothing there. Else the channel waits. Under `bounded` both are done at once.
 7. What was refused is tried again at the next looks, and the reason is shown.
 """
 
@@ -81,7 +81,8 @@ class Forwarding:
     moved_ns: dict[Channel, int] = field(default_factory=dict)
     refused: dict[tuple[str, str], str] = field(default_factory=dict)  # by NIC and setting
     said: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # rule, why
-    moving: bool = False  # a channel has moved since the last look
+    # CPUs that a channel has left or has come to since the last look: it was counted before that
+    moved: frozenset[int] = frozenset()
     waits: bool = False  # something is wanted and cannot be done yet
     settled: bool = False  # the last look wrote nothing, waits for nothing, saw nothing better
 
@@ -91,7 +92,7 @@ class Forwarding:
         nics = {name: known.view for name, known in memory.nics.items()}
         kept = {(rule.name, rule.placement) for rule in rules}
         self.placing = {key: each for key, each in self.placing.items() if key in kept}
-        self.said, moved, self.moving, self.waits = {}, self.moving, False, False
+        self.said, moved, self.moved, self.waits = {}, self.moved, frozenset(), False
         decided = forwarding_rules(rules, nics)
         claimed, settings, follows = dict[Channel, int](), list[Action](), list[Action]()
         for rule in rules:
@@ -99,7 +100,7 @@ class Forwarding:
             if not own or rule.placement is PairPlacement.LEAVE:
                 self.said |= dict.fromkeys(own, (rule.name, "the rule leaves it"))
                 continue
-            look = RuleLook(rule, own, pairs, nics, dict(claimed), memory)
+            look = RuleLook(rule, own, pairs, nics, dict(claimed), moved, memory)
             placing = self.placing.setdefault((rule.name, rule.placement), _Placing())
             if not moved:
                 self._judge(placing, look)
@@ -132,7 +133,8 @@ class Forwarding:
             known.view = replace(known.view, settings={**known.view.settings, setting: value})
         if action.queue is not None:
             channel = Channel(action.nic, action.queue)
-            self.moved_ns[channel], self.moving = now_ns, True
+            self.moved_ns[channel] = now_ns
+            self.moved |= {cpu for cpu in (action.old, action.new) if cpu is not None}
             if self.wanted(channel) == action.new and action.new is not None:
                 known.lent.homes[action.queue] = action.new
 

@@ -9,7 +9,7 @@ number (skb_tx_hash()): that does not depend on the CPU.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from atfnd.engine.forwarding.matrix import Channel, Sent, sent, streams
 from atfnd.engine.forwarding.place import Places, ToPlace, distance
@@ -44,7 +44,8 @@ _STANDS = {
 
 class RuleLook:
     """`own` are the pairs of interfaces that the rule decides about, `pairs` all that was counted,
-    `claimed` the channels that earlier rules have placed."""
+    `claimed` the channels that earlier rules have placed, `moved` the CPUs of channels that have
+    moved, perhaps after the count."""
 
     def __init__(
         self,
@@ -53,9 +54,11 @@ class RuleLook:
         pairs: Sequence[Pair],
         nics: Mapping[str, NicView],
         claimed: Mapping[Channel, int],
+        moved: Set[int],
         memory: Memory,
     ) -> None:
         self.rule, self.memory, self._nics, self._claimed = rule, memory, nics, claimed
+        self._moved = moved
         self.waits: list[str] = []
         self._sent = sent(pairs)
         self._streams = streams(
@@ -178,7 +181,8 @@ class RuleLook:
             is_now, then = self._queues(egress, here), self._queues(egress, cpu)
             used = self._sent.get((egress, here), _NOTHING).tx_queues
             if is_now != then and not (not is_now and then == used):
-                if self._sent.get((egress, cpu), _NOTHING).pps > 0 or (egress, cpu) in self._given:
+                forwards = self._sent.get((egress, cpu), _NOTHING).pps > 0 or cpu in self._moved
+                if forwards or (egress, cpu) in self._given:
                     self.wait(
                         f"{channel.nic} queue {channel.queue} would send to {egress} by another "
                         f"TX queue on CPU {cpu}, which forwards there now"
@@ -266,7 +270,7 @@ class RuleLook:
         for cpu in sorted(self._masks[egress][queue] ^ after[queue]):
             pps, used = self._sent.get((egress, cpu), _NOTHING)
             new = frozenset(each for each, mask in after.items() if cpu in mask)
-            if cpu in self._flux:
+            if cpu in self._flux or cpu in self._moved:
                 return False
             if pps > 0 and not (len(new) == 1 and used <= new):
                 self.wait(f"CPU {cpu} forwards to {egress} by TX queue {cpu_list(used)} now")
