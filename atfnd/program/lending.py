@@ -73,10 +73,23 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
 
 
 def keep(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
-    """Write what a policy asks for. If that is borrowed, it stays when the loan is over."""
-    outcome, name = setting.apply(nic, undo_journal, action), other_name(action.setting or "")
-    if not outcome.errno and name in undo_journal.held(nic.name):
-        undo_journal.forget(nic.name, name)
+    """Write what a policy asks for. If that is borrowed, it stays when the loan is over, and what
+    it was before the loan is its original: a run that did not borrow it reads the loan."""
+    asked, held = action.setting or "", undo_journal.held(nic.name)
+    other, inherited = other_name(asked) or "", None
+    if other in held and asked not in held:
+        try:
+            if nic.setting(asked) == held[other].wrote:
+                inherited = held[other]._replace(earlier=None)
+                undo_journal.inherit(nic.name, asked, inherited)
+        except OSError as refusal:
+            left = f"{asked} {setting.unchanged(refusal)}"
+            return Outcome(action, time.monotonic_ns(), refusal.errno or errno.EIO, None, left)
+    outcome = setting.apply(nic, undo_journal, action)
+    if not outcome.errno and other in held:
+        undo_journal.forget(nic.name, other)
+    elif inherited is not None and undo_journal.held(nic.name).get(asked) == inherited:
+        undo_journal.forget(nic.name, asked)  # nothing was written
     return outcome
 
 

@@ -252,6 +252,39 @@ def test_what_a_policy_asks_for_meanwhile_outlives_the_loan(
     assert (napi.polling, journal.manual("eth0")) == ("0", frozenset())
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_policy_takes_over_what_an_earlier_run_borrowed(
+    napi: Napi, tmp_path: Path, *, killed: bool
+) -> None:
+    """A start could not give it back, and this run reads the loan as if it were an administrator's
+    thread."""
+    journal = UndoJournal(tmp_path / "originals.journal")
+    lending.apply(napi, journal, borrow())
+    napi.is_lent, napi.killed = False, killed
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            lending.keep(napi, journal, asked(BUSY_THREAD))
+        journal.close()
+        journal, napi.killed = UndoJournal(tmp_path / "originals.journal"), False
+    else:
+        assert lending.keep(napi, journal, asked(BUSY_THREAD)).errno == 0
+        assert journal.held("eth0").keys() == {Napi.LASTING}
+    assert {each.errno for each in setting.undo(napi, journal)} == {0}
+    assert (napi.polling, journal.held("eth0"), journal.manual("eth0")) == ("0", {}, frozenset())
+    journal.close()
+
+
+def test_a_refusal_leaves_the_loan_as_it_is(napi: Napi, journal: UndoJournal) -> None:
+    lending.apply(napi, journal, borrow())
+    napi.is_lent, before = False, journal.held("eth0")
+    napi.refusal = errno.EPERM
+    assert lending.keep(napi, journal, asked(BUSY_THREAD)).errno == errno.EPERM
+    napi.refusal = 0
+    assert journal.held("eth0") == before
+    assert lending.apply(napi, journal, borrow(GIVEN_BACK)).errno == 0
+    assert napi.polling == "0"
+
+
 def test_a_policy_that_asks_no_more_ends_the_loan(napi: Napi, journal: UndoJournal) -> None:
     lending.apply(napi, journal, borrow())
     lending.keep(napi, journal, asked(BUSY_THREAD))

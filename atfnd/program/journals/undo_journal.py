@@ -127,6 +127,12 @@ class UndoJournal:
             with suppress(Unrecorded):
                 self._ahead("=", nic, setting, value, sync=False)
 
+    def inherit(self, nic: str, setting: str, held: OwnedSetting) -> None:
+        """The same switch by another name: it is ours as that one is."""
+        record: Record = ["*", nic, setting, *held]
+        self._file.append(record, sync=True)
+        self._take_record(record)
+
     def wrote(self, nic: str, setting: str, value: str) -> None:
         """Before each write of a setting that is held. KeyError: it is not."""
         first = self._held[nic][setting].wrote is None
