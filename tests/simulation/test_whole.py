@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The whole daemon holds in runs by chance, and planted faults of its parts are found.
+"""The whole daemon holds in runs by chance. Planted faults of its parts: `test_planted`.
 
 A seed that fails here: `python -m tests.simulation --whole SEED` shrinks it and tells its story.
 """
@@ -10,18 +10,11 @@ import os
 
 import pytest
 
-from tests.simulation.planted import WHOLE, found_by
 from tests.simulation.run import run
 from tests.simulation.schedule import Step, whole
 
 SOAK = os.environ.get("ATFND_FAULTS_SEED")  # in `make soak`: other seeds, and more
 FIRST, SEEDS = (int(SOAK), 2000) if SOAK else (0, 80)
-# What else takes more seeds than a quick test has (`python -m tests.simulation.planted`).
-SOON = {
-    "filters of a probe are not named": "journal",
-    "a renamed NIC keeps its flows without a filter": "placement",
-    "what is known of a NIC outlives it": "leak",
-}
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, 10))
@@ -36,10 +29,3 @@ def test_an_order_for_a_nic_that_has_just_gone(verb: str) -> None:
     began, gone_ns = plan.steps[0], plan.steps[len(plan.steps) // 2].at_ns
     what = (*plan.steps[1:9], Step(gone_ns, "unplug", (1,)), Step(gone_ns, verb, (1,)))
     run(plan._replace(steps=(began, *what)))
-
-
-@pytest.mark.parametrize("name", SOON)
-def test_a_planted_fault_is_found(name: str) -> None:
-    failure = found_by(WHOLE[name], range(60), whole)
-    assert failure is not None
-    assert failure.what == SOON[name]
