@@ -29,9 +29,9 @@ def state(bed: Bed, apps: list[Application]) -> dict[FlowKey, object]:
     for app in apps:
         row, queue = bed.daemon.flow(app.key), rules.pop(Match.of(app.key), None)
         port = Match.of(app.key)._replace(src=None, src_prefix=0, src_port=None)
+        by_port = rules.pop(port, None)  # it stays until its last connection ends
         found[app.key] = row, queue
         if row is None and queue is None:
-            by_port = rules.pop(port, None)  # it stays until its last connection ends
             cpu = rss_cpu(bed.lab, app.key) if by_port is None else bed.cpu_of(by_port)
             found[app.key] = ON_ITS_CORE if cpu == app.cpu else LEFT
         elif row is not None and queue is not None:
