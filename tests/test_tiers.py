@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiers
+from tests.__main__ import Ran, once_more
 from tests.tiers import markers
 
 __all__: list[str] = []
@@ -49,3 +50,32 @@ def test_no_file_is_begun_when_the_time_is_over(more: list[str]) -> None:
     )
     assert "not run: test_clock.py\nnot run: test_location.py\n" in done.stdout
     assert " passed" not in done.stdout
+
+
+ONCE = """
+from pathlib import Path
+
+def test_it():
+    count = Path(__file__).with_suffix(".count")
+    before = count.read_text() if count.exists() else ""
+    count.write_text(before + "x")
+    assert len(before) >= {}
+"""
+
+
+@pytest.mark.parametrize(("times", "code"), [(0, 0), (1, 1)])
+def test_what_failed_once_and_not_again_is_no_failure(
+    tmp_path: Path, times: int, code: int
+) -> None:
+    file = tmp_path / "test_once.py"
+    file.write_text(ONCE.format(times))
+    first = Ran("first", 1, 0.0, [f"FAILED {file}::test_it - assert 0 >= 1", "1 failed, 3 passed"])
+    [again] = once_more([first])
+    assert (first.code, again.code) == (code, code)
+
+
+@pytest.mark.parametrize(
+    "closing", [["4 passed"], [f"FAILED test_{n}.py::test[a b] - no" for n in range(4)]]
+)
+def test_many_failures_are_not_tried_again(closing: list[str]) -> None:
+    assert once_more([Ran("first", 1, 0.0, closing)]) == []
