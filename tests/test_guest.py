@@ -50,38 +50,6 @@ def bytecode() -> None:
         assert compileall.compile_dir(ROOT / folder, quiet=1)
 
 
-def groups(*, on_demand: bool) -> list[Group]:
-    files = [file for file in FILES if (file.stem in DEMAND) is on_demand]
-    return together((machine, file) for file in files for machine in machines_of(file))
-
-
-@pytest.mark.parametrize(
-    "group",
-    [
-        *groups(on_demand=False),
-        *(pytest.param(each, marks=pytest.mark.demand) for each in groups(on_demand=True)),
-    ],
-    ids=named,
-)
-def test_in_the_guest(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
-    if group.machine.init == "systemd":
-        build()
-    outcome, said = reported(group)
-    if outcome.exit_code is None and STALE_BREAKPOINT in outcome.console:
-        with capsys.disabled():
-            print(f"\n{named(group)}: the emulated CPU met a stale breakpoint, the rest once more")
-        assert not FAILED.search(said), said
-        outcome, more = reported(not_ended(group, said))
-        said += more
-    assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
-    assert outcome.complaints == ()
-    with capsys.disabled():
-        print(f"\n{named(group)} in the guest: {said.splitlines()[-1]}")
-        for line in said.splitlines():
-            if line.startswith("not run: ") or SLOW.match(line):
-                print(line)
-
-
 def reported(group: Group) -> tuple[Outcome, str]:
     report = io.BytesIO()
     outcome = run_tests(group, report, FILES_S)
@@ -166,3 +134,37 @@ def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
     file.write_text(f"GUEST = {words!r}\n")
     with pytest.raises(OperatorError, match=r"--nic|--cpus"):
         machines_of(file)
+
+
+def groups(*, on_demand: bool) -> list[Group]:
+    """The longest comes last: no other is left out when the time is over."""
+    files = [file for file in FILES if (file.stem in DEMAND) is on_demand]
+    made = together((machine, file) for file in files for machine in machines_of(file))
+    return sorted(made, key=lambda group: len(group.files))
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        *groups(on_demand=False),
+        *(pytest.param(each, marks=pytest.mark.demand) for each in groups(on_demand=True)),
+    ],
+    ids=named,
+)
+def test_in_the_guest(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+    if group.machine.init == "systemd":
+        build()
+    outcome, said = reported(group)
+    if outcome.exit_code is None and STALE_BREAKPOINT in outcome.console:
+        with capsys.disabled():
+            print(f"\n{named(group)}: the emulated CPU met a stale breakpoint, the rest once more")
+        assert not FAILED.search(said), said
+        outcome, more = reported(not_ended(group, said))
+        said += more
+    assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
+    assert outcome.complaints == ()
+    with capsys.disabled():
+        print(f"\n{named(group)} in the guest: {said.splitlines()[-1]}")
+        for line in said.splitlines():
+            if line.startswith("not run: ") or SLOW.match(line):
+                print(line)
