@@ -27,7 +27,7 @@ if "ATFND_GUEST" not in os.environ:  # seconds to import there, and nobody uses 
     from hypothesis import settings
 
     # No test asserts how fast a machine is. The suite draws the same examples in each run.
-    settings.register_profile("suite", deadline=None, derandomize=True)
+    settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
     settings.register_profile("soak", deadline=None, max_examples=1000)
     settings.load_profile(os.environ.get("ATFND_HYPOTHESIS", "suite"))
 
@@ -48,8 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if " object at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: an address is no id, give it `ids`")
-        own = item.get_closest_marker("demand")  # a guest of the benches
-        for marker in {"alone"} if own else markers(item.path):
+        of_file = markers(item.path)
+        if item.get_closest_marker("demand"):  # one test of a file of another tier
+            of_file &= {"alone"}
+        for marker in of_file:
             item.add_marker(marker)
     order = {stem: place for place, stem in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))

@@ -576,6 +576,7 @@ class Part:
     assert memory_changes({"daemon/x.py": source}) == ["daemon/x.py:5: put"]
 
 
+@pytest.mark.demand
 @pytest.mark.parametrize("each", sorted(QUESTIONS | READERS))
 def test_every_question_is_asked(each: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody asks the engine's memory any more may be asked no longer: without its name in the
