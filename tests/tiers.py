@@ -72,6 +72,7 @@ DEMAND = (
     "test_birth_mutations",
     "test_budget_guards",
     "test_counted_guest",
+    "test_demo",
     "test_follow_guards",
     "test_match_guards",
     "test_move_device_guards",
