@@ -1118,6 +1118,7 @@ class Run:
         budget = self.service.engine.views[nic.name].budget
         here = not {*cpus}.isdisjoint(nic.values[f"queue-cpu:{r.index}"] for r in nic.rings)
         here &= socket.rx_cpu() is not None  # an admin lets its queue run anywhere
+        here &= not self._polled_where_it_was(socket)
         coming = len(memory.table.inserting(nic.name).keys() - {flow.key})
         room = len(nic.table.entries) + coming < nic.table.slots
         if budget is not None:
@@ -1151,6 +1152,14 @@ class Run:
         rule = memory.in_force.by_name["everything"]
         way &= spares(flow.key, rule, socket.task.cpu.index, memory) is None
         return here and room and not theirs and way and paid
+
+    def _polled_where_it_was(self, socket: Socket) -> bool:
+        """Another program moved the interrupt of its queue, and a timer polls on the old CPU while
+        there is traffic (docs/reception.md)."""
+        ring, manual = socket.flow.ring, self.daemon.undo_journal.manual(socket.nic.name)
+        if ring is None or f"queue-cpu:{ring.index}" not in manual:
+            return False
+        return ring.defers and ring.rx_cpu != ring.cpu
 
     def _timer_of_others_ns(self, socket: Socket) -> int:
         """For so long may GRO keep packets of its queue, or of RSS's, because another program says
