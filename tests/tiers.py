@@ -21,7 +21,6 @@ FULL = {
     "test_armed_again": "thirty orders under traffic of real servers",
     "test_auto_lab": "trials of a placement last seconds each",
     "test_autopiloted": "trials of a reception last seconds each",
-    "test_bench_applications": "downloads real servers and runs the bench",
     "test_bench_demo": "runs the demo",
     "test_broken_holds": "kills at every step of a move",
     "test_completion": "three shells that start slowly",
@@ -53,6 +52,7 @@ FULL = {
 DEMAND = (
     "test_aggregate_guards",
     "test_audit_guards",
+    "test_bench_applications",
     "test_bench_forward",
     "test_bench_forward_simnic",
     "test_bench_harness",

@@ -28,6 +28,7 @@ from tests.guest.rxnfc import (
 from tests.guest.simpair import HOST, PEER, open_host, open_peer, simnic
 from tests.wait import until
 
+SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 NIC = "sim0"
 SLOTS = 16
 FLOW = FlowSpec(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)

@@ -13,6 +13,7 @@ from tests.guest.hardware import effective_cpus, ethtool, interrupts, queue_of, 
 from tests.guest.rxnfc import FlowSpec, insert
 from tests.guest.simpair import HOST, PEER, open_host, open_peer, simnic
 
+SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 NIC = "sim0"
 FLOW = FlowSpec(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
 

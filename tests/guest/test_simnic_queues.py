@@ -29,6 +29,7 @@ from tests.guest.rxnfc import FlowSpec, delete, insert, listed, refused
 from tests.guest.simpair import HOST, PEER, open_host, open_peer, simnic
 from tests.wait import until
 
+SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 NIC = "sim0"
 FLOW = FlowSpec(PEER[socket.AF_INET], 5001, HOST[socket.AF_INET], 7001)
 SO_INCOMING_CPU, SO_INCOMING_NAPI_ID = 49, 56
