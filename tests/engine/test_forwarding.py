@@ -380,6 +380,19 @@ def test_channels_do_not_flee_for_ever_from_work_that_comes_along() -> None:
     assert moves(4, along=False) == 1
 
 
+def test_a_channel_that_its_owner_takes_along_does_not_make_the_others_slow() -> None:
+    """The place was good until then: it was not in vain."""
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, replace(GATEWAY, order=Mode.BOUNDED))
+    made.look(9)
+    known = made.engine.memory.nics["out"]
+    known.owned = {0: Owned(("thread", 1), 0)}
+    for cpu in (2, 3, 2, 3):
+        first, other = known.view.queues
+        known.view = replace(known.view, queues=(replace(first, cpu=cpu), other))
+        made.look(5)
+        assert made.cpus("in")[0] == cpu
+
+
 def test_a_rule_that_leaves_says_so() -> None:
     made = Machine(APART, BUSY, replace(GATEWAY, placement=PairPlacement.LEAVE))
     made.look(9)

@@ -13,7 +13,8 @@ The rules:
    row: than how it is, and than what is in force already, some of which may have to wait. A look
    during which a channel moved says nothing. If another place is better again before this one was
    good for as many looks, what was counted does not tell what moves along with a channel (packets
-   for sockets of this machine): the next one must be better at four times as many.
+   for sockets of this machine): the next one must be better at four times as many. Not so if a
+   channel that is not ours to place was taken elsewhere since: that is why another is better.
 4. A channel moves by follow: its NAPI or interrupt gets another CPU, and its packets keep their
    queue. At most `MOVES` at a look, and none that moved less than the policy's hold-down ago.
    Never: one whose CPU another program changed (`manual`), that a thread owns, of an interface that
@@ -198,6 +199,8 @@ class Forwarding:
         if problem.total < LEAST_PPS or not problem.cpus:
             placing.better = 0
             return
+        if any(placing.wanted.get(c, problem.now[c]) != problem.now[c] for c in problem.fixed):
+            placing.looks = LOOKS
         found = placed(problem)
         better, kept = cost(found, problem), look.kept(placing.wanted)
         if not all(clearly_better(better, cost(each, problem)) for each in (problem.now, kept)):
