@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from atfnd.program.balance import rename_bans
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.record_file import Unrecorded
@@ -37,8 +38,9 @@ class NicRecords:
             self._journal.release(name, match)
 
     def renamed(self, old: str, new: str) -> None:
-        """Its filters and settings are named under its new name."""
+        """Its filters, settings and bans are named under its new name."""
         self._journal.rename(old, new)
+        rename_bans(self._undo_journal, old, new)
         self._undo_journal.rename(old, new)
 
     def catch_up(self) -> None:

@@ -27,6 +27,7 @@ __all__ += [
     "lift",
     "lifted",
     "made",
+    "rename_bans",
     "restored",
     "running",
     "spared",
@@ -64,8 +65,8 @@ def journaled(undo_journal: UndoJournal) -> Bans:
 
 
 def _ban(setting: str, held: OwnedSetting) -> Ban:
-    where, _, pid = setting.partition("/")
-    nic, _, irq = where.rpartition(":")
+    nic, _, which = setting.rpartition(":")
+    irq, _, pid = which.partition("/")
     return Ban(int(pid or (held.wrote or "pid 0").removeprefix("pid ")), nic, int(irq))
 
 
@@ -118,7 +119,15 @@ def forget(undo_journal: UndoJournal, ban: Ban, *, theirs: bool = False) -> None
 def left_alone(undo_journal: UndoJournal) -> frozenset[int]:
     """Interrupts that another program had irqbalance move again."""
     every = undo_journal.manual(BALANCER)
-    return frozenset(int(each.partition("/")[0].rpartition(":")[2]) for each in every)
+    return frozenset(int(each.rpartition(":")[2].partition("/")[0]) for each in every)
+
+
+def rename_bans(undo_journal: UndoJournal, old: str, new: str) -> None:
+    """An interface has a new name, and keeps its interrupts: its bans go on under that."""
+    every = (*undo_journal.held(BALANCER), *undo_journal.manual(BALANCER))
+    names = {each: new + each.removeprefix(old) for each in every if each.startswith(f"{old}:")}
+    if names:
+        undo_journal.rename_settings(BALANCER, names)
 
 
 def banned(pid: int, more: Collection[int], less: Collection[int] = ()) -> tuple[int, str]:

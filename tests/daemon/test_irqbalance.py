@@ -171,6 +171,22 @@ def test_what_it_was_to_be_asked_before_a_kill_is_not_taken_for_an_admins_doing(
         assert host.kinds() == ["ban", "ban"]
 
 
+def test_a_nic_that_is_renamed_keeps_its_bans(undo_journal: UndoJournal, tmp_path: Path) -> None:
+    """A restore under its new name finds them, also if names are exchanged, and after a kill."""
+    balance.journal(undo_journal, [Ban(7, "nic", OURS[0]), Ban(7, "nick", OURS[1])])
+    balance.forget(undo_journal, Ban(7, "nic", OURS[0]), theirs=True)
+    balance.journal(undo_journal, [Ban(7, "nic", OURS[1])])
+    for old, new in [("nic", "nic/"), ("nick", "nic"), ("nic/", "nick")]:
+        balance.rename_bans(undo_journal, old, new)
+    again = UndoJournal(tmp_path / "originals.journal")
+    for journal in (undo_journal, again):
+        both = [Ban(7, "nic", OURS[1]), Ban(7, "nick", OURS[1])]
+        assert sorted(balance.bans(journal)) == both
+        assert balance.journaled(journal).doubtful == {*both}
+        assert balance.left_alone(journal) == {OURS[0]}
+    again.close()
+
+
 def test_only_our_bans_are_lifted(undo_journal: UndoJournal, run: Path) -> None:
     host = Host(undo_journal)
     with balancer(f"--banirq={OURS[0]}", tied=run) as pid:

@@ -232,13 +232,14 @@ class TestGone:
             forget=lambda session, permit: permit.check(session.name),
         )  # fmt: skip
         orders = anything(armed=lambda nic: None, paused=lambda nic: False, say=renamed)
+        undo_journal = anything(rename=renamed, held=lambda of: {}, manual=lambda of: ())
         observer = anything(watch=lambda netns, napis: 0, reads=lambda name: None)
         sessions, log = dict[str, Any](), EventLog()
         nics = ServedNics(
             anything(open=watch), sessions, executor, anything(meet=lambda session: None),
             anything(adopt=lambda session: None),
             WatchedQueues(sessions, observer, anything(serve=lambda: None), log),
-            NicRecords(journal, anything(rename=renamed), orders), engine, lambda name: False,
+            NicRecords(journal, undo_journal, orders), engine, lambda name: False,
             log,
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ setting]`, `["+", nic]`; and the life of a NIC (`NicWatch.life`) in which the va
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -190,6 +190,13 @@ class UndoJournal:
             self._manual.setdefault(new, set()).update(manual)
         if life := self._lives.pop(old, None):
             self._lives[new] = life
+        self._file.compact(sync=True)
+
+    def rename_settings(self, nic: str, names: Mapping[str, str]) -> None:
+        """Some settings have new names: `names` has them by the old ones."""
+        held, manual = self._held.get(nic, {}), self._manual.get(nic, set())
+        self._held[nic] = {names.get(name, name): how for name, how in held.items()}
+        self._manual[nic] = {names.get(name, name) for name in manual}
         self._file.compact(sync=True)
 
     def catch_up(self) -> None:
