@@ -251,6 +251,26 @@ def test_others_that_come_to_each_queue_that_follows_a_thread_do_not_drive_it_on
     assert lent.shared == {}
 
 
+def test_two_threads_that_may_leave_do_not_take_queues_in_turn_for_ever() -> None:
+    """Both run on CPU 2, and after a while the flows of both come by the queue that one of them
+    owns. Then the other one gets a queue, and the busier one takes that, because it is there."""
+    terms, lent, ownership = TERMS_IN_USE, Lent(homes={0: 0, 1: 1, 2: 2}), owned((2, 6))
+    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
+    moves_ns, at = list[int](), 2
+    for now_ns in range(0, 120_000_000_000, 200_000_000):
+        if now_ns % 3_000_000_000 == 0:
+            at = next(iter(ownership), at)
+        owners = [
+            owner(tid, 2, load, now_ns)._replace(avoids=frozenset({at}), at=at)
+            for tid, load in ((6, 100_000), (7, 50_000))
+        ]
+        ownership, follows = assign(ownership, owners, queues, ONLINE, terms, now_ns, lent)
+        for each in follows:
+            queues[each.queue] = each.cpu
+            moves_ns.append(now_ns)
+    assert len([at_ns for at_ns in moves_ns if at_ns > 60_000_000_000]) <= 4
+
+
 def test_a_queue_that_was_lost_to_others_long_ago_counts_no_more() -> None:
     before, shared = owned((1, 7)), {("thread", 7): NOW_NS - TERMS.put_off_ns}
     avoids = owner(7, 1)._replace(avoids=frozenset({1}))

@@ -28,9 +28,9 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
    what all of this user carry, and the queues at home are delivered wherever an owner runs: a queue
    that follows one of many takes the packets of the others along. Threads that wander count, too.
 8. A thread that is not pinned owns no queue that others use, by filters or by RSS: it may leave as
-   soon as the queue has followed, and the others' packets would be led astray for nothing. One that
-   loses a queue to them again within `put_off_ns` gets none of another CPU for that time: they may
-   come to whichever queue follows it.
+   soon as the queue has followed, and the others' packets would be led astray for nothing. If it
+   loses a queue to them again within `put_off_ns`, it gets none of another CPU for that time, nor
+   does any other such thread on its CPU: they may come to whichever queue follows one of them.
 9. Before all that: a queue whose CPU went offline, or is left out by the policy now, goes to its
    owner's CPU, else home if that is another, else to the CPU online with the fewest queues. No
    queue is ever left without one.
@@ -98,7 +98,7 @@ class Lent:
     moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
     sent: dict[int, int] = field(default_factory=dict)  # the CPU it is to go to, until that ends
     put_off: dict[int, tuple[int, int]] = field(default_factory=dict)  # how often, until when
-    shared: dict[OwnerId, int] = field(default_factory=dict)  # whose queue others used; waits until
+    shared: dict[OwnerId, int] = field(default_factory=dict)  # came to one queue; waits until
     looked_ns: int = 0  # when owners were last looked at
     crowded: bool = False  # too many owners: nobody owns a queue
 
@@ -274,15 +274,20 @@ class _State:
         return self.now_ns - known.used_ns < self.terms.away_ns
 
     def _know_shared(self, kept: Ownership) -> None:
-        """Owners whose queue others use, once more, get none of another CPU for a while."""
+        """Owners whose queue others use, once more, get none of another CPU for a while, and nor do
+        those others on its CPU that may leave."""
         shared, wait_ns = self.lent.shared, self.terms.put_off_ns
         for id, until_ns in list(shared.items()):
             if id not in self.known or self.now_ns >= until_ns + wait_ns:
                 del shared[id]
-        for queue, each in kept.items():
-            if each.owner in self.known and queue in self.known[each.owner].avoids:
-                again = each.owner in shared
-                shared[each.owner] = self.now_ns + (wait_ns if again else 0)
+        lost = [
+            (queue, self.known[each.owner].cpu)
+            for queue, each in kept.items()
+            if each.owner in self.known and queue in self.known[each.owner].avoids
+        ]
+        for owner in self.known.values():
+            if any(queue in owner.avoids and owner.cpu == cpu for queue, cpu in lost):
+                shared[owner.id] = self.now_ns + (wait_ns if owner.id in shared else 0)
 
     def _room(self, cpu: int) -> bool:
         """One more queue may be delivered on this CPU."""
