@@ -69,13 +69,13 @@ def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
     assert [put_off(known, 1, why, how="none") for why in whys] == [200, 400]
 
 
-def test_a_flow_whose_thread_has_moved_is_put_off_as_if_for_the_first_time() -> None:
+def test_a_flow_whose_thread_has_moved_is_tried_at_once_and_then_no_more_often() -> None:
     known = memory(wanted(1))
     assert [put_off(known, 1) for _ in range(3)] == [100, 200, 400]
-    steer.seen(seen(1, app_cpu=1, rx_cpu=3), NIC, RULE, known, NOW_NS)
-    assert put_off(known, 1) == 800
-    steer.seen(seen(1, app_cpu=2, rx_cpu=3), NIC, RULE, known, NOW_NS)
-    assert put_off(known, 1) == 100
+    for app_cpu, pause_ms in ((1, 800), (2, 1600)):
+        event = seen(1, app_cpu=app_cpu, rx_cpu=3)
+        assert [each.key for each in steer.seen(event, NIC, RULE, known, NOW_NS)] == [key(1)]
+        assert put_off(known, 1) == pause_ms
 
 
 def test_when_a_queue_has_another_cpu_what_was_put_off_is_looked_at() -> None:
@@ -84,7 +84,7 @@ def test_when_a_queue_has_another_cpu_what_was_put_off_is_looked_at() -> None:
         put_off(known, number)
     follow.followed("nic", 1, 3, known)
     assert known.table.take_due(NOW_NS) == [key(1)]
-    assert put_off(known, 1) == 100
+    assert put_off(known, 1) == 200  # the same stands in its way
     assert known.table.noted(key(3)).deferrals == 1
 
 

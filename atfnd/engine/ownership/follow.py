@@ -190,7 +190,6 @@ def unhindered(nic: str, memory: Memory) -> None:
         flow for kind, tid in owners if kind == "thread" for flow in memory.table.of_thread(tid)
     ):
         if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
-            memory.not_put_off(flow.key)
             memory.table.defer(flow.key, 0)
 
 
@@ -209,7 +208,6 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     for key in [key for key, notes in memory.table.notes().items() if notes.deferrals]:
         flow = memory.table.get(key)
         if flow is not None and flow.nic == nic:
-            memory.not_put_off(key)
             memory.table.defer(key, 0)
     held = memory.nics[nic].owned.get(queue)
     table = memory.table

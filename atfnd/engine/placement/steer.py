@@ -168,8 +168,6 @@ def _seen(
         )
         return ()
     table.put(flow)
-    if old is not None and old.app_cpu != flow.app_cpu:
-        memory.not_put_off(flow.key)
     at_ns = event.off_since_ns + rule.dwell_ns
     return _owning(flow, nic, memory, now_ns) + _place_after(at_ns, flow, nic, memory, now_ns)
 

@@ -385,7 +385,7 @@ class Memory:
         return why != notes.put_off
 
     def not_put_off(self, key: FlowKey) -> None:
-        """A move of this flow has happened, or its thread runs elsewhere."""
+        """A move of this flow has happened."""
         notes = self.table.noted(key)
         if notes.deferrals:
             self.table.note(key, replace(notes, deferrals=0, put_off=""))
