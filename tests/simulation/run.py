@@ -84,6 +84,7 @@ INTERVALS_NS = (10_000, 50_000, 1_000_000, 20_000_000, 300_000_000)
 STAYS_NS = (50_000_000, 500_000_000, 5_000_000_000, None)  # on one CPU; None: it never wanders
 QUIET_NS = 500_000_000
 CHECK_NS = 20_000_000
+COUNTED_NS = 25_000_000_000  # so late is it seen that other streams come: counts rest for 20 s
 PPS = 0, 200, 3_000, 20_000, 60_000, 0  # of a stream that is forwarded
 PORTS = 443, 8080
 NEWS_NS = 50_000_000  # so late may news of a link be
@@ -980,6 +981,8 @@ class Run:
             daemon.start()
         self._check()
         self._pass(world.now_ns + QUIET_NS * (40 if self.plan.whole else 1))
+        if self.plan.forwards:
+            self._pass(world.now_ns + COUNTED_NS)
         if isinstance(daemon, Service):
             self._settled()
         if not daemon.alive:
