@@ -321,8 +321,10 @@ class Engine:
         self.memory.nics.setdefault(event.new, new).displaced.update(before.displaced)
 
     def _taken_up(self, event: TakenUp, now_ns: int) -> None:
-        nic = self.memory.nics[event.nic].view
-        self._begin(steer.take_up(nic, self.memory, now_ns, manual=event.manual))
+        nic, table = self.memory.nics[event.nic].view, self.memory.table
+        plan = steer.take_up(nic, self.memory, now_ns, manual=event.manual)
+        self._expect((flow for flow in table if flow.nic == nic.name), now_ns)
+        self._begin(plan)
 
     def _undo_due(self, event: UndoDue, now_ns: int) -> None:
         nic = self.memory.nics[event.nic].view
@@ -726,10 +728,16 @@ class Engine:
     def _look_again(self, nic: NicView, flows: Sequence[FlowKey], now_ns: int) -> None:
         """The placement of these flows has changed."""
         plan = steer.take_up(nic, self.memory, now_ns, only=flows)
-        for flow in filter(None, map(self.memory.table.get, flows)):
-            if flow.target_cpu is not None:
-                self._say(Expect(flow.cookie, flow.target_cpu, now_ns))
+        self._expect(filter(None, map(self.memory.table.get, flows)), now_ns)
         self._begin(plan)
+
+    def _expect(self, flows: Iterable[Flow], now_ns: int) -> None:
+        """Where these flows belong may have changed. The observer must know: it reports again
+        those that do not come there, as when their move is refused. One whose thread is not known
+        is to be reported wherever it arrives."""
+        for flow in flows if self.memory.in_force.elsewhere else ():
+            if flow.target_cpu is not None and flow.thread is not None:
+                self._say(Expect(flow.cookie, flow.target_cpu, now_ns))
 
     # ---- the autopilot: the reception `auto`
 

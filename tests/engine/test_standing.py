@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine.command import Adopt, Begin, Log
+from atfnd.engine.command import Adopt, Begin, Expect, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     Armed,
     ArmedAfterPause,
+    CpusRead,
     Disarmed,
     Event,
     FiltersLeft,
@@ -25,6 +26,7 @@ from atfnd.engine.event import (
     Resumed,
     SettingsLeftAlone,
     SocketReported,
+    TakenUp,
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -39,6 +41,7 @@ from atfnd.model import (
     SocketUse,
     SteeringMethod,
 )
+from tests.engine.test_budget_guards import MACHINE
 from tests.values import NIC, RULE, key, seen
 
 __all__: list[str] = []
@@ -172,6 +175,22 @@ def test_an_adopted_flow_is_reported_anew_when_another_policy_wants_flows_elsewh
         (flow,) = engine.memory.table
         rules = {(flow.cookie, flow.key): flow.rule_name}
         assert engine.handle(PolicyLoaded(policy, rules, frozenset()), 1) == said
+
+
+def test_an_observer_hears_where_flows_belong_under_another_policy() -> None:
+    """A move that is refused then is decided again when the flow is reported. An adopted flow is to
+    be reported wherever it arrives, until its thread is known."""
+    engine, use = an_engine(), SocketUse(1001, key(1), None, None, None, 0)
+    engine.handle(FiltersLeft("nic", (Filter(7, Match.of(key(1)), 2),), (use,)), 0)
+    engine.handle(CpusRead(MACHINE), 0)
+    engine.handle(SocketReported("nic", seen(2, 2), RULE), 1)
+    cpus = Placement(PlacementKind.CPUS, frozenset({1}))
+    for rule, told in ((RULE, []), (replace(RULE, placement=cpus), [Expect(1002, 1, 3)])):
+        policy = replace(POLICY, flows=(rule,))
+        rules = {(flow.cookie, flow.key): rule.name for flow in engine.flows_to_match()}
+        engine.handle(PolicyLoaded(policy, rules, frozenset()), 2)
+        said = engine.handle(TakenUp("nic"), 3)
+        assert [each for each in said if isinstance(each, Expect)] == told
 
 
 def test_a_nic_that_comes_again_stands_as_it_is_said_to() -> None:
