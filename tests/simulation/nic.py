@@ -13,6 +13,7 @@ import errno
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
@@ -625,22 +626,27 @@ class WorldNic:
         self.values[name] = value
         if kind in OF_NAPI:
             ring = self.rings[int(index)]
-            ring.leaves(self._late(TIMEOUT, ring), self._late(DEFER, ring))
+            late_ns, polls = self._late(TIMEOUT, ring), self._late(DEFER, ring)
+            ring.leaves(late_ns, polls, partial(self._come_elsewhere, ring))
         if kind == "queue-cpu":
             ring = self.rings[int(index)]
             if not (ring.threaded and self._lasting(ring)):
                 self._irq_cpus[ring.index] = value
             self._confine(ring)
-            for flow in self.flows.values():
-                if flow.ring is ring and flow.rerouted is not None:
-                    flow.rerouted()
         if name == "rss":
             for flow in self.flows.values():
                 self._route(flow, by)
 
     def _confine(self, ring: Ring) -> None:
-        cpus = parse_cpulist(self.values[f"queue-cpu:{ring.index}"])
+        cpus, before = parse_cpulist(self.values[f"queue-cpu:{ring.index}"]), ring.rx_cpu
         ring.confine(next(iter(cpus)) if len(cpus) == 1 else None, self._has_traffic(ring))
+        if ring.rx_cpu != before:
+            self._come_elsewhere(ring)
+
+    def _come_elsewhere(self, ring: Ring) -> None:
+        for flow in self.flows.values():
+            if flow.ring is ring and flow.rerouted is not None:
+                flow.rerouted()
 
     def _has_traffic(self, ring: Ring) -> bool:
         return any(flow.ring is ring and flow.talks for flow in self.flows.values())

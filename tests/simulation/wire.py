@@ -264,11 +264,12 @@ class Ring:
         """After a poll that found packets a timer polls, and no interrupt comes."""
         return self.timeout_ns > 0 < self.polls
 
-    def leaves(self, timeout_ns: int, polls: int) -> None:
-        """What its polls leave for later: gro_flush_timeout and napi_defer_hard_irqs."""
+    def leaves(self, timeout_ns: int, polls: int, elsewhere: Callable[[], None]) -> None:
+        """What its polls leave for later: gro_flush_timeout and napi_defer_hard_irqs. `elsewhere`:
+        it is polled on another CPU after that."""
         before_ns, self.timeout_ns, self.polls = self.timeout_ns, timeout_ns, polls
         if not self.defers and self.rx_cpu != self.cpu:  # once the timer that is set has come
-            self.world.after(before_ns, self._is_interrupted)
+            self.world.after(before_ns, self._is_interrupted, elsewhere)
 
     def confine(self, cpu: int | None, traffic: bool) -> None:
         """Its interrupt or thread may run on this CPU only; None: on several."""
@@ -276,9 +277,10 @@ class Ring:
         if self.threaded or not (self.defers and traffic):
             self.rx_cpu = cpu
 
-    def _is_interrupted(self) -> None:
-        if self.threaded or not self.defers:
+    def _is_interrupted(self, elsewhere: Callable[[], None]) -> None:
+        if self.rx_cpu != self.cpu and (self.threaded or not self.defers):
             self.rx_cpu = self.cpu
+            elsewhere()
 
     def behind_ns(self) -> int:
         """So long ago was classified what it delivers now; drawn when somebody looks."""
