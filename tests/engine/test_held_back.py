@@ -115,7 +115,7 @@ ADDRESSES = st.sampled_from([4, 16]).flatmap(
 )
 
 
-@given(ADDRESSES, st.integers(1, 65535), st.integers(0, 65535))
+@given(ADDRESSES, st.integers(1, 65535), st.integers(1, 65535))
 def test_a_narrowest_match_tells_its_flow(
     addresses: tuple[bytes, bytes], local_port: int, remote_port: int
 ) -> None:
