@@ -2,10 +2,11 @@
 """What the benches compare on one NIC: RSS alone, RFS, accelerated RFS where the NIC has it, atfnd.
 
 RFS and aRFS are set up as Documentation/networking/scaling.rst says: a global flow table of 32768
-entries (net.core.rps_sock_flow_entries, machine-wide, restored afterwards), an equal part of it for
-each queue (rps_flow_cnt), and every CPU in each queue's rps_cpus. With the feature ntuple-filters
-on, the kernel also writes a filter for each flow it steers (net/core/dev.c, set_rps_cpu), which
-makes it aRFS; plain RFS on such a NIC has the feature off, and turning it off empties the table.
+entries (net.core.rps_sock_flow_entries, restored afterwards; it is machine-wide, and only the
+machine's first network namespace has it), an equal part of it for each queue (rps_flow_cnt), and
+every CPU in each queue's rps_cpus. With the feature ntuple-filters on, the kernel also writes a
+filter for each flow it steers (net/core/dev.c, set_rps_cpu), which makes it aRFS; plain RFS on such
+a NIC has the feature off, and turning it off empties the table.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from atfnd.kernel.system.cpulist import format_cpumask
 from bench.bed import Bed, succeed
 from bench.daemon import Daemon, daemon, follow_tcp
 
-__all__ = ["arfs", "atfnd", "contenders", "rfs", "rss"]
+__all__ = ["SYSCTL", "arfs", "atfnd", "contenders", "rfs", "rss"]
 
 FLOW_ENTRIES = 32768
 SYSCTL = Path("/proc/sys/net/core/rps_sock_flow_entries")
@@ -69,7 +71,7 @@ def _flow_tables(bed: Bed) -> Iterator[None]:
         undo.callback(_each_queue, bed, "rps_flow_cnt", "0")
         _each_queue(bed, "rps_flow_cnt", str(FLOW_ENTRIES // len(bed.cpus)))
         undo.callback(_put_back, bed, _of_queues(bed, "rps_cpus"))
-        _each_queue(bed, "rps_cpus", f"{sum(1 << cpu for cpu in bed.cpus):x}")
+        _each_queue(bed, "rps_cpus", format_cpumask(bed.cpus))
         yield
 
 
