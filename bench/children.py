@@ -116,10 +116,11 @@ class Child:
         """Wait until `word` is in its output; OperatorError when it ends or the deadline passes."""
 
         def seen() -> bool:
-            if word in self.text():
-                return True
-            self.check()
-            return False
+            ended = self._process.poll() is not None  # asked first: what it says last counts
+            found = word in self.text()
+            if ended and not found:
+                raise self.failure()
+            return found
 
         until(seen, f"{' '.join(self.command)} says {word!r}", deadline_s)
 
