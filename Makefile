@@ -102,7 +102,7 @@ test-nic: setup ## prove a real NIC: NIC=eth2 make test-nic (docs/internals/test
 	@test -n "$(NIC)" || { echo "name it: NIC=eth2 make test-nic" >&2; exit 2; }
 	@NIC=$(NIC) $(PY) -m pytest tests/hardware
 
-test-distributions: setup ## build, install and use it on other distributions: make test-distributions [NAME=debian-13]
+test-distributions: kit ## build, install and use it on other distributions: make test-distributions [NAME=debian-13]
 	$(call apt,$(APT_DISTRIBUTIONS))
 	@$(PY) -m tests.distributions $(filter-out all,$(NAME))
 
@@ -135,6 +135,9 @@ bench: setup ## all benchmarks, or one: make bench NAME=reaction [ARGS="--rounds
 
 machine: setup ## count what a request costs on eight CPUs of a guest: make machine [ARGS="--server nginx"]
 	@$(PY) -m bench machine $(ARGS)
+
+kit: setup wheels build/.release ## build/kit: the benches as a folder that runs on another machine: sudo ./run
+	@$(PY) -m bench.kit.packing
 
 guest: setup ## a command in the guest: make guest CMD="nproc" [GUEST="--nic igb:2"]
 	@$(PY) -m tests.guest $(GUEST) -- bash -c "$$CMD"
@@ -218,4 +221,4 @@ clean: ## remove everything built
 	rm -rf build bench/extension/_bench.abi3.so $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic test-distributions lint format docs bench machine guest wheels install install-tree man uninstall deb dist lintian release clean
+.PHONY: help setup sanitize mutants run test test-rest test-all soak test-nic test-distributions lint format docs bench machine kit guest wheels install install-tree man uninstall deb dist lintian release clean

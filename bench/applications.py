@@ -48,7 +48,8 @@ from bench.report import FOLDER, Report
 from bench.servers import PORT, REAL, SERVERS, running, threads_of
 from bench.traffic import iperf, requests
 
-__all__ = ["Bench", "Cell", "Wanted", "caveats", "cells", "kept_busy", "measure", "run", "seconds"]
+__all__ = ["Bench", "Cell", "Wanted", "caveats", "cells", "kept_busy", "measure", "placed", "run"]
+__all__ += ["seconds"]
 
 BULK = {"iperf3-tcp": (1, 16), "iperf3-udp": (1, 16)}
 CONNECTIONS = (4, 64)
@@ -134,12 +135,12 @@ def seconds(wanted: Wanted) -> float:
 
 
 @contextlib.contextmanager
-def _static(bed: Bed, protocol: Protocol) -> Iterator[None]:
-    """All packets of the port come to the queue of the first CPU, where the server is pinned."""
+def placed(bed: Bed, cpu: int, protocol: Protocol = Protocol.TCP) -> Iterator[None]:
+    """All packets of the port come to the queue of this CPU."""
     bed.clear_filters()
     key = FlowKey(protocol, bytes(map(int, bed.address.split("."))), PORT, bytes(4), 0)
     with bed.open() as nic:
-        queue = next(q.index for q in nic.queues() if q.cpu == bed.cpus[0])
+        queue = next(q.index for q in nic.queues() if q.cpu == cpu)
         location = nic.insert(Match.of(key), queue)
         try:
             yield
@@ -152,7 +153,7 @@ def _contender(name: str, bed: Bed, cell: Cell) -> AbstractContextManager[Daemon
         udp = cell.server == "iperf3-udp" or (
             cell.server in SERVERS and SERVERS[cell.server].asked.means == "udp"
         )
-        return _static(bed, Protocol.UDP if udp else Protocol.TCP)
+        return placed(bed, bed.cpus[0], Protocol.UDP if udp else Protocol.TCP)
     if name == "atfnd":
         policy = DEFAULT if bed.order == "strict" else DEFAULT_AT_ONCE
         return contenders.atfnd(bed, policy)
@@ -246,9 +247,9 @@ def _lasting(warm_s: float, seconds: float) -> Iterator[None]:
 
 
 class Bench:
-    """What every run needs. `tree`: of the servers' programs, as for `servers.running`.
-    `alone_s`: for so long one connection asks before the others are made, so that it is known by
-    then which thread accepts them."""
+    """What every run needs. `tree`: of the servers' programs, as for `servers.running`. `program`:
+    that asks them, None: it is compiled. `alone_s`: for so long one connection asks before the
+    others are made, so that it is known by then which thread accepts them."""
 
     def __init__(
         self,
@@ -258,10 +259,11 @@ class Bench:
         folder: Path,
         tree: Path | None = None,
         alone_s: float = 0.0,
+        program: Path | None = None,
     ) -> None:
         self.bed, self.meter, self.busy, self.folder = bed, meter, busy, folder
         self.tree, self.alone_s = tree, alone_s
-        self.program = requests.built(folder)
+        self.program = program or requests.built(folder)
         self.limits: dict[tuple[str, int, bool], float] = {}
 
     def limit(self, cell: Cell) -> float:

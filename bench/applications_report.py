@@ -87,16 +87,17 @@ class Judged(NamedTuple):
 
 
 def judged(cell: str, runs: Sequence[Run]) -> Judged:
-    """From the runs of one cell. ValueError: a contender is missing."""
+    """From the runs of one cell; one of RIVALS may be missing. ValueError: others are."""
     by_name = {name: [run for run in runs if run.contender == name] for name in (*RIVALS, OURS)}
+    rivals = [name for name in RIVALS if by_name[name]]
     found, verdicts = dict[str, tuple[str, Estimate]](), list[Verdict]()
     for measure in MEASURES:
         if measure.name == "p99" and "saturated" in cell:
             continue
-        values = {name: _values(of, measure.of) for name, of in by_name.items()}
-        if not all(values.values()):
+        values = {name: _values(by_name[name], measure.of) for name in (*rivals, OURS)}
+        if not rivals or not all(values.values()):
             continue
-        middle = {name: median(values[name]).value for name in RIVALS}
+        middle = {name: median(values[name]).value for name in rivals}
         best = (max if measure.more_is_better else min)(middle, key=middle.__getitem__)
         ratio = ratios(values[OURS], values[best])
         found[measure.name] = best, ratio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Single queues of a lab NIC: their NAPI, and a bed whose other traffic keeps to the first CPU."""
+"""Single queues of a lab NIC: their NAPI, and beds whose other traffic keeps to CPUs of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from atfnd.nic.lab.device import wire_netns
 from bench.bed import Bed, lab_bed
 from bench.polling import Napis
 
-__all__ = ["napi_of", "two_cpus"]
+__all__ = ["apart", "napi_of", "two_cpus"]
 
 
 @contextlib.contextmanager
@@ -27,11 +27,16 @@ def two_cpus() -> Iterator[Bed]:
     if len(cpus) < 2:
         raise OperatorError("two CPUs are needed: a server's, and that of its clients")
     with lab_bed(queues=2) as bed:
-        wire = wire_netns(bed.nic.removeprefix("lab:"))
-        with contextlib.closing(Interface(PEER_WIRE_LINK, wire)) as link:
-            for thread in Napis.of(wire, link.ifindex).threads:
-                os.sched_setaffinity(thread, {cpus[0]})
-        yield replace(bed, spare=(cpus[0],))
+        yield apart(bed, (cpus[0],))
+
+
+def apart(bed: Bed, cpus: tuple[int, ...]) -> Bed:
+    """The bed, its clients and the wire from them on these CPUs."""
+    wire = wire_netns(bed.nic.removeprefix("lab:"))
+    with contextlib.closing(Interface(PEER_WIRE_LINK, wire)) as link:
+        for thread in Napis.of(wire, link.ifindex).threads:
+            os.sched_setaffinity(thread, cpus)
+    return replace(bed, spare=cpus)
 
 
 def napi_of(bed: Bed, queue: int) -> Napis:

@@ -63,6 +63,7 @@ NOT_RUN = {
     "tuned-adm ": "another program, which is not here",
     "sysctl ": "shows settings of the machine",
     "perftune.py ": "another program, which is not here",
+    "./run": "measures for minutes: `make test-distributions`",
     "./your-script ": "the reader's own",
     "NIC=": "a name for the commands below; the test has its own",
     "export ATFND_SOCKET=": "a name for the commands below; the test has its own",
