@@ -35,17 +35,19 @@ def codes(done: list[Tried]) -> dict[str, int | None]:
 
 
 def test_the_releaser_builds_the_wheel_and_the_others_install_it() -> None:
-    everything = {"tree": 0, "build": 0, "package": 0, "release": 0, "wheel": 0}
+    everything = {"tree": 0, "build": 0, "package": 0, "release": 0, "wheel": 0, "kit": 0}
     assert codes(results(RELEASER, None)) == everything
     del everything["release"]
     assert codes(results(OTHER, 0)) == everything
 
 
 def test_a_step_that_failed_ends_what_needs_it_and_nothing_else() -> None:
-    left = {"tree": 0, "build": 2, "package": None, "release": None, "wheel": None}
+    left = {"tree": 0, "build": 2, "package": None, "release": None, "wheel": None, "kit": 0}
     assert codes(results(RELEASER, None, build=2)) == left
-    assert codes(results(OTHER, 0, build=2)) == {"tree": 0, "build": 2, "package": None, "wheel": 0}
-    assert codes(results(OTHER, 1)) == {"tree": 0, "build": 0, "package": 0, "wheel": None}
+    of_other = {"tree": 0, "build": 0, "package": 0, "wheel": 0, "kit": 0}
+    failed = of_other | {"build": 2, "package": None}
+    assert codes(results(OTHER, 0, build=2)) == failed
+    assert codes(results(OTHER, 1)) == of_other | {"wheel": None}
     assert codes(results(OTHER, 0, package=1))["wheel"] == 0
     assert set(codes(results(OTHER, 0, tree=1)).values()) == {1, None}
 
@@ -61,8 +63,8 @@ def test_the_table_says_of_each_what_was_tried() -> None:
         if line.startswith("│")
     ]
     assert rows == [
-        [RELEASER.title, RELEASER.python, "yes, 2 s", "no", "yes, 2 s", "yes, 2 s"],
-        [OTHER.title, OTHER.python, "yes, 2 s", "yes, 2 s", "-", "no, not within 2 s"],
+        [RELEASER.title, RELEASER.python, "yes, 2 s", "no", *["yes, 2 s"] * 3],
+        [OTHER.title, OTHER.python, "yes, 2 s", "yes, 2 s", "-", "no, not within 2 s", "yes, 2 s"],
     ]
 
 

@@ -2,8 +2,8 @@
 """`python -m tests.distributions [NAME...]`: build atfnd on each distribution, install it, use it
 and remove it, and print a table of what was tried. Exits 1 if something failed, 2 for a mistake.
 
-Tries the files of the last commit. Writes below build/distributions: root trees, which stay, and a
-log of each step.
+Tries the files of the last commit, and build/kit. Writes below build/distributions: root trees,
+which stay, and a log of each step.
 """
 
 from __future__ import annotations

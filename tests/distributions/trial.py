@@ -37,11 +37,13 @@ class Step:
 
 RELEASE = Step("release", "wheel built", ("build",), "build", 900)
 WHEEL = Step("wheel", "wheel works", (TREE, RELEASE.name), None, 600)
+KIT = Step("kit", "kit runs", (TREE,), None, 900)
 STEPS = (
     Step("build", "package built", (TREE,), "build", 1800),
     Step("package", "package works", ("build",), None, 600),
     RELEASE,
     WHEEL,
+    KIT,
 )
 
 
@@ -73,8 +75,8 @@ def steps_of(distribution: Distribution) -> tuple[Step, ...]:
 
 
 def tried_on_all(chosen: tuple[Distribution, ...]) -> Iterator[Tried]:
-    """Every step on every distribution, RELEASER first. Reads the files of the last commit, writes
-    below build/distributions. OperatorError: mmdebstrap is
+    """Every step on every distribution, RELEASER first. Reads the files of the last commit and
+    build/kit, writes below build/distributions. OperatorError: mmdebstrap is
     not installed."""
     released: int | None = None
     for distribution in chosen:
@@ -107,6 +109,8 @@ def _run(tree: Tree, name: str) -> Tried:
         [step] = [each for each in STEPS if each.name == name]
         if step is WHEEL:
             _share_release(tree)
+        if step is KIT:
+            _share_folder(ROOT / "build/kit", tree)
         code = tree.run(step.layer, name, log, step.limit_s)
     return Tried(tree.distribution.name, name, code, time.monotonic() - began_s, log)
 
@@ -119,7 +123,11 @@ def _share(tree: Tree) -> None:
 
 
 def _share_release(tree: Tree) -> None:
-    made, here = FOLDER / RELEASER.name / "shared/dist", tree.shared / "dist"
+    _share_folder(FOLDER / RELEASER.name / "shared/dist", tree)
+
+
+def _share_folder(made: Path, tree: Tree) -> None:
+    here = tree.shared / made.name
     if made != here:
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(made, here)
