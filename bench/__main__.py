@@ -90,6 +90,8 @@ def main() -> int:
     counted.add_argument("--server", choices=cells.SERVED, default=cells.SERVED[0])
     counted.add_argument("--contender", choices=tuple(cells.CONTENDERS), action="append",
                          default=[], help="may be repeated; all of them")  # fmt: skip
+    counted.add_argument("--load", choices=tuple(cells.LOADS), action="append", default=[],
+                         help="may be repeated; the others are shares of saturated")  # fmt: skip
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
@@ -100,9 +102,11 @@ def main() -> int:
     elif asked != applications.Wanted(0)[1:]:
         parser.error("--only, --seconds, --interrupts, --warm and --resume are for applications")
     if given.name == "machine":
-        benches[given.name] = partial(kept.run, server=given.server, only=given.contender)
-    elif given.contender or given.server != cells.SERVED[0]:
-        parser.error("--server and --contender are for machine")
+        benches[given.name] = partial(
+            kept.run, server=given.server, loads=given.load, only=given.contender
+        )
+    elif given.contender or given.load or given.server != cells.SERVED[0]:
+        parser.error("--server, --contender and --load are for machine")
     console = Console(width=None if sys.stdout.isatty() else 120)
     names = list(BENCHES) if given.name == "all" else [given.name]
     failed = 0

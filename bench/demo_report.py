@@ -131,7 +131,9 @@ def sentence(found: Found) -> str:
 def counted(server: str, cells: Sequence[Mapping[str, Any]]) -> str | None:
     """What atfnd does on the counted machine to the same server, pinned. None: not counted."""
     by_name = {
-        each["contender"]: each for each in cells if each["server"] == server and each["pinned"]
+        each["contender"]: each
+        for each in cells
+        if each["server"] == server and each["pinned"] and each["load"] == "saturated"
     }
     if not {OURS, "rss"} <= by_name.keys():
         return None

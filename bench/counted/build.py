@@ -25,7 +25,7 @@ def build(parts: Parts, target: Path) -> None:
     folder = target / "counted"
     folder.mkdir(parents=True, exist_ok=True)
     _compile(folder / "counts.so", *PLUGIN, HERE / "plugin.c", HERE / "cache.c")
-    _compile(folder / "load", *CC, "-pthread", HERE / "load.c")
+    _compile(folder / "load", *CC, "-pthread", HERE / "load.c", "-lm")
 
 
 def arguments(target: Path, folder: Path, cluster: int) -> list[str]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a request costs in the counted guest: a server of one thread on CPU 2 of two sockets of
-four, a closed loop of clients on the last two CPUs, and packets steered by each contender.
+four, clients on the last two CPUs, and packets steered by each contender.
 
 A round has connections of its own: RSS depends on where they hash. Python, and the daemon of atfnd,
-are confined to the last CPU of the server's; Python sleeps while windows are measured.
+are confined to the last CPU of the server's; Python sleeps while windows are measured. Which bytes
+are read on the CPU that processed them is counted before: the meter has programs, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
 from bench import contenders
@@ -38,22 +39,43 @@ from bench.counted.counts import (
     windows,
 )
 from bench.daemon import Daemon, follow_tcp
+from bench.meter import Meter
 from bench.servers import PORT, SERVERS, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CONTENDERS", "SERVED", "measure"]
+__all__ = ["CONNECTIONS", "CONTENDERS", "CPUS", "LOADS", "SERVED", "Load", "Wanted", "measure"]
 
 SERVED = ("redis", "nginx", "memcached")
 SERVER_CPU, NEIGHBOUR = 2, 3
-CONNECTIONS = 16
-WARM_MS, WINDOW_MS, WINDOWS = 50, 120, 2  # virtual
+CPUS, CONNECTIONS = 8, 16
+WARM_MS, WINDOWS = 50, 2  # virtual
 LOOK_S, SETTLE_S = 0.5, 120.0
+METERED_S = 0.5
 TRIES = 3
 START = Path(__file__).with_name("start.sh")
 COPIED = Path("/dev/shm/counted")  # by start.sh
 COUNTS = Path("/run/guest/counts")
 
 Contender = Callable[[Bed], AbstractContextManager[Daemon | None]]
+
+
+class Load(NamedTuple):
+    """What is offered, and for how long."""
+
+    share: float | None  # of what RSS answers at most; None: each connection asks when answered
+    window_ms: int  # virtual
+
+
+LOADS = {"saturated": Load(None, 120), "half": Load(0.5, 240), "light": Load(0.2, 480)}
+
+
+class Wanted(NamedTuple):
+    """Cells of one server, as JSON has them. `most`: requests/s of RSS when saturated; None: no
+    load is a share of it."""
+
+    server: str
+    most: float | None
+    cells: list[tuple[str, str]]  # load, contender
 
 
 @contextlib.contextmanager
@@ -88,24 +110,36 @@ CONTENDERS: dict[str, Contender] = {
 }
 
 
-def measure(rounds: int, server: str = "redis", *only: str) -> dict[str, Any]:
-    """Figures of each window, by contender. OperatorError: the bed is not as it should be."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def measure(rounds: int, wanted: str) -> dict[str, Any]:
+    """Figures of each window, by cell. `wanted`: JSON of a Wanted. OperatorError: the bed is not as
+    it should be."""
+    server, most, asked = Wanted(*json.loads(wanted))
+    found: list[dict[str, Any]] = []
     with (
         counted_bed() as bed,
+        contextlib.closing(bed.meter()) as meter,
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
         running(server, replace(bed, cpus=(SERVER_CPU,)), Path(folder)),
     ):
         os.sched_setaffinity(0, {bed.cpus[-1]})
-        for name in [each for each in CONTENDERS if not only or each in only]:
+        for name in CONTENDERS:
+            loads = [load for load, contender in asked if contender == name]
+            if not loads:
+                continue
             with CONTENDERS[name](bed) as daemon:
                 if not found:
                     _start()
-                for turn in range(rounds):
-                    found.setdefault(name, []).extend(_measured(bed, server, daemon))
-                    print(f"{name}: {turn + 1} of {rounds}", file=sys.stderr, flush=True)
+                for load in loads:
+                    cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}
+                    found.append(cell)
+                    rate = (LOADS[load].share or 0) * (most or 0)
+                    for turn in range(rounds):
+                        cell["windows"] += _measured(bed, server, load, rate, daemon, meter)
+                        said = f"{name}, {load}: {turn + 1} of {rounds}"
+                        print(said, file=sys.stderr, flush=True)
         cpus = len(bed.cpus) + len(bed.spare)
-    return {"server": server, "cpus": cpus, "connections": CONNECTIONS, "windows": found}
+    about = {"server": server, "pinned": True, "cpus": cpus, "connections": CONNECTIONS}
+    return {**about, "cells": found}
 
 
 def _start() -> None:
@@ -114,12 +148,15 @@ def _start() -> None:
     judge(COUNTS.read_text(), said)
 
 
-def _measured(bed: Bed, server: str, daemon: Daemon | None) -> list[dict[str, Any]]:
+def _measured(
+    bed: Bed, server: str, load: str, rate: float, daemon: Daemon | None, meter: Meter
+) -> list[dict[str, Any]]:
     """The windows of one set of connections; of another, when one is refused."""
     for attempt in range(TRIES):
-        with _asking(bed, server) as client:
+        with _asking(bed, server, rate, LOADS[load].window_ms) as client:
             if daemon:
                 _settle(daemon)
+            locality = _locality(meter)
             os.kill(client.pid, signal.SIGUSR1)
             os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOWAIT)  # polling would be counted
             lines = client.wait(10).splitlines()[1:]
@@ -132,21 +169,33 @@ def _measured(bed: Bed, server: str, daemon: Daemon | None) -> list[dict[str, An
                 raise
             print(refused.message, file=sys.stderr, flush=True)
             continue
-        return [_figures(each, of, bed) for each, of in zip(said, found, strict=True)]
+        both = zip(said, found, strict=True)
+        return [{**_figures(*each, bed), "read_locality": locality} for each in both]
     raise AssertionError
 
 
 @contextlib.contextmanager
-def _asking(bed: Bed, server: str) -> Iterator[Child]:
-    """A client that asks seldom, until it is signalled."""
+def _asking(bed: Bed, server: str, rate: float, window_ms: int) -> Iterator[Child]:
+    """A client that asks seldom, until it is signalled. `rate`: of CPUs that execute one
+    instruction a ns."""
     clients = ",".join(map(str, bed.spare))
     request = SERVERS[server].asked.request.hex()
     words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus), request)
-    times = (WARM_MS, WINDOW_MS, WINDOWS)
+    virtual = rate / (len(bed.cpus) + len(bed.spare))
+    times = (virtual, WARM_MS, window_ms, WINDOWS)
     command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
     with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
         client.said("connected")
         yield client
+
+
+def _locality(meter: Meter) -> float | None:
+    """Of bytes read: the share that was read on the CPU that had processed them."""
+    before = meter.totals()
+    meter.start()
+    time.sleep(METERED_S)
+    meter.stop()
+    return meter.totals().since(before).read_locality
 
 
 def _settle(daemon: Daemon) -> None:
@@ -162,7 +211,7 @@ def _settle(daemon: Daemon) -> None:
     raise OperatorError(f"atfnd did not settle: {sorted(set(states))}", exit_code=1)
 
 
-def _figures(said: dict[str, int], window: Window, bed: Bed) -> dict[str, Any]:
+def _figures(said: dict[str, Any], window: Window, bed: Bed) -> dict[str, Any]:
     """A request, over the server's CPUs; time as on `cpus` that execute one instruction a ns."""
     of, here = said["requests"], [window[cpu] for cpu in bed.cpus]
     busiest, slowed = max(here, key=lambda cpu: cpu.busy), len(window)
@@ -176,5 +225,5 @@ def _figures(said: dict[str, int], window: Window, bed: Bed) -> dict[str, Any]:
         "ipis": said["ipis"] / of,
         "interrupts": said["interrupts"] / of,
         "requests_per_s": of / said["ns"] * 1e9 * slowed,
-        "p50_us": said["p50_ns"] / 1000 / slowed,
+        "took_us": [round(ns / 1000 / slowed, 2) for ns in said["took_ns"]],
     }

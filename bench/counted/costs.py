@@ -8,10 +8,11 @@ from typing import Any
 
 from bench.counted.counts import KINDS, LATENCIES_NS, MODES, MOVED
 from bench.report import Report
-from bench.stats import median
+from bench.stats import median, quantile
 
 __all__ = ["LATENCIES", "report"]
 
+ENOUGH = 1000  # samples for a p99: ten are above it
 LATENCIES = (
     "3 GHz, one instruction a cycle, every line waited for; latencies: bench/counted/counts.py"
 )
@@ -20,13 +21,19 @@ LATENCIES = (
 def report(measured: dict[str, Any]) -> Report:
     """From what `cells.measure` found, which may have been JSON in between."""
     server, cpus = measured["server"], measured["cpus"]
-    about = f"{server} on one of {cpus} CPUs, {measured['connections']} connections, closed loop"
+    about = f"{server} on one of {cpus} CPUs, {measured['connections']} connections"
     found = Report("machine", about)
-    found.samples = {"cells": _cells(measured), "windows": measured["windows"]}
-    for name, windows in measured["windows"].items():
+    found.samples = {
+        "cells": [_cell(measured, each) for each in measured["cells"]],
+        "windows": measured["cells"],
+    }
+    for cell in measured["cells"]:
+        name, load, windows = cell["contender"], cell["load"], cell["windows"]
 
-        def add(what: str, unit: str, values: list[float], name: str = name) -> None:
-            found.add(what, name, unit, median(values))
+        def add(
+            what: str, unit: str, values: list[float], name: str = name, load: str = load
+        ) -> None:
+            found.add(f"{load}: {what}", name, unit, median(values))
 
         add("instructions", "a request", [sum(w["instructions"].values()) for w in windows])
         add("on the busiest CPU", "a request", [w["busiest_instructions"] for w in windows])
@@ -47,42 +54,40 @@ def _moved(window: dict[str, Any]) -> float:
     return sum(lines[kind] for kind in MOVED)
 
 
-def _cells(measured: dict[str, Any]) -> list[dict[str, Any]]:
-    """A cell for each contender: means over its windows."""
-    cells = []
-    for name, windows in measured["windows"].items():
+def _cell(measured: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+    """Means over its windows, latencies over all of their requests."""
+    windows = cell["windows"]
 
-        def of(*path: str, windows: list[dict[str, Any]] = windows) -> float:
-            values: list[Any] = windows
-            for word in path:
-                values = [each[word] for each in values]
-            return float(round(mean(values), 3))
+    def of(*path: str) -> float:
+        values: list[Any] = windows
+        for word in path:
+            values = [each[word] for each in values]
+        return float(round(mean(values), 3))
 
-        totals = [sum(each["instructions"].values()) for each in windows]
-        cells.append(
-            {
-                "server": measured["server"],
-                "pinned": True,
-                "load": "closed",
-                "cpus": measured["cpus"],
-                "connections": measured["connections"],
-                "contender": name,
-                "windows": len(windows),
-                "requests": sum(each["requests"] for each in windows),
-                "instructions_per_request": round(mean(totals), 1),
-                "spread": round((max(totals) - min(totals)) / mean(totals), 4),
-                "instructions_by_mode": {mode: of("instructions", mode) for mode in MODES},
-                "instructions_on_the_busiest_cpu": of("busiest_instructions"),
-                "lines_per_request": round(mean(map(_moved, windows)), 2),
-                "lines_by_kind": {kind: of("lines", kind) for kind in KINDS},
-                "estimate_ns": {each: of("ns", each) for each in LATENCIES_NS},
-                "estimate_ns_on_the_busiest_cpu": {
-                    each: of("busiest_ns", each) for each in LATENCIES_NS
-                },
-                "ipis_per_request": of("ipis"),
-                "interrupts_per_request": of("interrupts"),
-                "requests_per_s": of("requests_per_s"),
-                "p50_us": of("p50_us"),
-            }
-        )
-    return cells
+    totals = [sum(each["instructions"].values()) for each in windows]
+    took_us = [us for each in windows for us in each["took_us"]]
+    local = [each["read_locality"] for each in windows if each["read_locality"] is not None]
+    return {
+        "server": measured["server"],
+        "pinned": measured["pinned"],
+        "load": cell["load"],
+        "cpus": measured["cpus"],
+        "connections": measured["connections"],
+        "contender": cell["contender"],
+        "windows": len(windows),
+        "requests": sum(each["requests"] for each in windows),
+        "instructions_per_request": round(mean(totals), 1),
+        "spread": round((max(totals) - min(totals)) / mean(totals), 4),
+        "instructions_by_mode": {mode: of("instructions", mode) for mode in MODES},
+        "instructions_on_the_busiest_cpu": of("busiest_instructions"),
+        "lines_per_request": round(mean(map(_moved, windows)), 2),
+        "lines_by_kind": {kind: of("lines", kind) for kind in KINDS},
+        "estimate_ns": {each: of("ns", each) for each in LATENCIES_NS},
+        "estimate_ns_on_the_busiest_cpu": {each: of("busiest_ns", each) for each in LATENCIES_NS},
+        "ipis_per_request": of("ipis"),
+        "interrupts_per_request": of("interrupts"),
+        "requests_per_s": of("requests_per_s"),
+        "p50_us": round(quantile(took_us, 0.5).value, 2),
+        "p99_us": round(quantile(took_us, 0.99).value, 2) if len(took_us) >= ENOUGH else None,
+        "read_locality": round(mean(local), 3) if local else None,
+    }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`python -m bench machine`: measures cells of the counted machine, and keeps them in the tree, in
-`bench/machine.json`, each with the commit that it was measured at."""
+`bench/machine.json`, each with the commit that it was measured at. What has a cell of the commit
+that is checked out is not measured again, unless its contender is named."""
 
 from __future__ import annotations
 
@@ -9,28 +10,68 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from atfnd.errors import OperatorError
 from bench import guest
 from bench.bed import succeed
-from bench.counted.cells import SERVED
+from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, LOADS, SERVED, Wanted
 from bench.counted.costs import LATENCIES
 from bench.counted.counts import LATENCIES_NS
 from bench.report import Report
 from bench.servers import PACKAGES, PACKED
 from tests.guest.fetch import programs
 
-__all__ = ["CELLS", "cells", "keep", "run"]
+__all__ = ["CELLS", "cells", "keep", "run", "wanted"]
 
 CELLS = Path(__file__).parents[1] / "machine.json"
 KEY = ("server", "pinned", "load", "cpus", "connections", "contender")
 
 
-def run(rounds: int, server: str = SERVED[0], only: Sequence[str] = ()) -> Report:
-    """Of all contenders, or only these."""
+def run(
+    rounds: int,
+    server: str = SERVED[0],
+    loads: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> Report:
+    """Of all contenders, or only these. OperatorError: nothing is left to be measured, or a load is
+    a share of what was not measured."""
+    commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
+    asked = wanted(cells(), commit, server, loads or tuple(LOADS)[:1], only)
     programs(PACKED, *PACKAGES)  # the guest has no network
-    found = guest.run("machine", rounds, [server, *only])
-    keep(found, succeed("git", "rev-parse", "--short", "HEAD").strip())
+    found = guest.run("machine", rounds, [json.dumps(asked)])
+    keep(found, commit)
     found.notes.append(f"its cells are in {CELLS.parent.name}/{CELLS.name}")
     return found
+
+
+def wanted(
+    kept: Sequence[dict[str, Any]],
+    commit: str,
+    server: str,
+    loads: Sequence[str],
+    only: Sequence[str],
+) -> Wanted:
+    """What is to be measured beside the cells that are kept. OperatorError as `run`."""
+    there = {
+        (each["load"], each["contender"]): each
+        for each in kept
+        if (each["server"], each["cpus"], each["connections"]) == (server, CPUS, CONNECTIONS)
+    }
+    missing = [
+        (load, name)
+        for load in loads
+        for name in only or CONTENDERS
+        if only or there.get((load, name), {}).get("commit") != commit
+    ]
+    if not missing:
+        raise OperatorError(
+            f"{server}: all of it was measured at {commit}", "--contender NAME measures it again"
+        )
+    rss = there.get(("saturated", "rss"))
+    if rss is None and any(LOADS[load].share for load in loads):
+        raise OperatorError(
+            f"{server}: nothing says what RSS answers at most", "--load saturated comes first"
+        )
+    return Wanted(server, rss["requests_per_s"] if rss else None, missing)
 
 
 def cells(path: Path = CELLS) -> list[dict[str, Any]]:
@@ -40,7 +81,7 @@ def cells(path: Path = CELLS) -> list[dict[str, Any]]:
 
 
 def keep(found: Report, commit: str, path: Path = CELLS) -> None:
-    """Write its cells into the file; those of another server or contender stay."""
+    """Write its cells into the file; all others stay."""
     kept = {tuple(each[word] for word in KEY): each for each in cells(path)}
     for each in found.samples["cells"]:
         kept[tuple(each[word] for word in KEY)] = {**each, "commit": commit}

@@ -4,18 +4,23 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
- *   load ask ADDRESS PORT CONNECTIONS CPUS SERVER_CPUS REQUEST WARM_MS WINDOW_MS WINDOWS SPINIDLE.KO
+ *   load ask ADDRESS PORT CONNECTIONS CPUS SERVER_CPUS REQUEST RATE WARM_MS WINDOW_MS WINDOWS
+ *            SPINIDLE.KO
  *
- * `pingpong`: two threads hand a line to each other. `ask`: a closed loop; CONNECTIONS are shared
- * by a thread for each of CPUS (6,7). REQUEST is hexadecimal, an answer is as long as the first
- * one. It says "connected" and asks seldom, until SIGUSR1 comes: then idle CPUs spin, the cache
- * model is on, and the windows are measured. Prints a line of JSON for each window. Times are
- * virtual. SERVER_CPUS: interrupts of the CPUs below this number are counted.
+ * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
+ * each of CPUS (6,7). RATE: requests a second of all, at random times (exponential) that do not
+ * wait for answers; a request goes out on the connection that is idle longest, or waits for one,
+ * and took as long as from when it was due. 0: each connection asks when it is answered. REQUEST is
+ * hexadecimal, an answer is as long as the first one. It says "connected" and asks seldom, until
+ * SIGUSR1 comes: then idle CPUs spin, the cache model is on, and the windows are measured. Prints
+ * a line of JSON for each window. Times are virtual. SERVER_CPUS: interrupts of the CPUs below this
+ * number are counted.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -27,6 +32,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -51,7 +57,10 @@ struct connection {
 struct client {
 	pthread_t thread;
 	int cpu, count, epoll;
-	struct connection *connections;
+	struct connection *connections, **idle; /* a ring of `count` */
+	uint32_t freed, taken;			/* put into it, and out */
+	uint64_t due_ns;			/* the next request; 0: none was yet */
+	struct drand48_data chance;
 	uint64_t answers; /* since the start */
 	uint32_t took_ns[MOST_ANSWERS];
 	uint32_t kept; /* of them, in this window */
@@ -66,6 +75,7 @@ static struct sockaddr_in server;
 static uint8_t request[4096];
 static uint32_t request_bytes, answer_bytes;
 static bool seldom = true, measuring;
+static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
 static bool second_ready __attribute__((aligned(64)));
 static int players[2], rounds;
@@ -206,12 +216,42 @@ static int opened(void)
 	return fd;
 }
 
-static void ask(struct connection *to)
+static void ask(struct client *client, uint64_t due_ns)
 {
+	struct connection *to = client->idle[client->taken++ % client->count];
+
 	to->got = 0;
-	to->asked_ns = now_ns();
+	to->asked_ns = due_ns;
 	if (send(to->fd, request, request_bytes, MSG_NOSIGNAL) != (ssize_t)request_bytes)
 		die("send");
+}
+
+/* What is due, as far as there are connections; how long nothing will be, NULL: until an answer. */
+static struct timespec *ask_due(struct client *client)
+{
+	static __thread struct timespec pause;
+	bool paced = gap_ns > 0 && !__atomic_load_n(&seldom, __ATOMIC_RELAXED);
+	double chance;
+
+	while (client->taken != client->freed) {
+		uint64_t now = now_ns();
+
+		if (!paced) {
+			ask(client, now);
+			continue;
+		}
+		if (!client->due_ns)
+			client->due_ns = now;
+		if (client->due_ns > now) {
+			pause.tv_sec = (client->due_ns - now) / 1000000000;
+			pause.tv_nsec = (client->due_ns - now) % 1000000000;
+			return &pause;
+		}
+		ask(client, client->due_ns);
+		drand48_r(&client->chance, &chance);
+		client->due_ns += -log(1 - chance) * gap_ns;
+	}
+	return NULL;
 }
 
 static void learn_answer(int fd)
@@ -246,7 +286,8 @@ static void came(struct client *client, struct connection *from)
 		client->took_ns[kept] = now_ns() - from->asked_ns;
 		__atomic_store_n(&client->kept, kept + 1, __ATOMIC_RELAXED);
 	}
-	ask(from);
+	client->idle[client->freed++ % client->count] = from;
+	ask_due(client);
 }
 
 static void *serve_connections(void *data)
@@ -255,10 +296,11 @@ static void *serve_connections(void *data)
 	struct epoll_event events[64];
 
 	run_on(client->cpu);
-	for (int i = 0; i < client->count; i++)
-		ask(&client->connections[i]);
+	prctl(PR_SET_TIMERSLACK, 1); /* ns */
+	srand48_r(now_ns(), &client->chance);
 	for (;;) {
-		int ready = epoll_wait(client->epoll, events, 64, -1);
+		struct timespec *pause = ask_due(client);
+		int ready = epoll_pwait2(client->epoll, events, 64, pause, NULL);
 
 		for (int i = 0; i < ready; i++)
 			came(client, events[i].data.ptr);
@@ -266,13 +308,6 @@ static void *serve_connections(void *data)
 			usleep(SELDOM_US);
 	}
 	return NULL;
-}
-
-static int by_size(const void *a, const void *b)
-{
-	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
-	return (x > y) - (x < y);
 }
 
 static uint64_t answers(int count)
@@ -309,11 +344,13 @@ static void window(int count, int server_cpus, int window_ms)
 		memcpy(took_ns + kept, clients[i].took_ns, of * sizeof(*took_ns));
 		kept += of;
 	}
-	qsort(took_ns, kept, sizeof(*took_ns), by_size);
 	printf("{\"requests\": %ju, \"ns\": %ju, \"ipis\": %ju, \"interrupts\": %ju, "
-	       "\"p50_ns\": %u}\n",
+	       "\"took_ns\": [",
 	       (uintmax_t)asked, (uintmax_t)began, (uintmax_t)(after.ipis - before.ipis),
-	       (uintmax_t)(after.of_nic - before.of_nic), kept ? took_ns[kept / 2] : 0);
+	       (uintmax_t)(after.of_nic - before.of_nic));
+	for (uint32_t i = 0; i < kept; i++)
+		printf("%s%u", i ? ", " : "", took_ns[i]);
+	puts("]}");
 	fflush(stdout);
 }
 
@@ -330,7 +367,8 @@ static int start_clients(char *of_cpus, int connections)
 		client->count = connections / count;
 		client->epoll = epoll_create1(EPOLL_CLOEXEC);
 		client->connections = calloc(client->count, sizeof(*client->connections));
-		if (client->epoll < 0 || !client->connections)
+		client->idle = calloc(client->count, sizeof(*client->idle));
+		if (client->epoll < 0 || !client->connections || !client->idle)
 			die("start");
 		for (int j = 0; j < client->count; j++) {
 			struct connection *each = &client->connections[j];
@@ -341,6 +379,7 @@ static int start_clients(char *of_cpus, int connections)
 				learn_answer(each->fd);
 			if (epoll_ctl(client->epoll, EPOLL_CTL_ADD, each->fd, &event))
 				die("epoll_ctl");
+			client->idle[client->freed++] = each;
 		}
 		if (pthread_create(&client->thread, NULL, serve_connections, client))
 			die("pthread_create");
@@ -363,17 +402,19 @@ static void measure(char **words)
 	for (char *hex = words[5]; hex[0] && hex[1] && request_bytes < sizeof(request); hex += 2)
 		sscanf(hex, "%2hhx", &request[request_bytes++]);
 	count = start_clients(words[3], atoi(words[2]));
+	if (atof(words[6]) > 0)
+		gap_ns = count * 1e9 / atof(words[6]);
 	run_on(clients[count - 1].cpu);
 	puts("connected");
 	fflush(stdout);
 	sigwait(&go, &signal);
-	begin(words[9]);
+	begin(words[10]);
 	__atomic_store_n(&seldom, false, __ATOMIC_RELAXED);
-	usleep(atoi(words[6]) * 1000);
-	for (int i = 0; i < atoi(words[8]); i++)
-		window(count, server_cpus, atoi(words[7]));
+	usleep(atoi(words[7]) * 1000);
+	for (int i = 0; i < atoi(words[9]); i++)
+		window(count, server_cpus, atoi(words[8]));
 	__atomic_store_n(&seldom, true, __ATOMIC_RELAXED);
-	end(words[9]);
+	end(words[10]);
 }
 
 int main(int argc, char **argv)
@@ -383,7 +424,7 @@ int main(int argc, char **argv)
 		MARK();
 	else if ((argc == 5 || argc == 6) && !strcmp(argv[1], "pingpong"))
 		pingpong(argv + 2, argc == 6 ? argv[5] : NULL);
-	else if (argc == 12 && !strcmp(argv[1], "ask"))
+	else if (argc == 13 && !strcmp(argv[1], "ask"))
 		measure(argv + 2);
 	else
 		return 2;

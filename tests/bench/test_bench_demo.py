@@ -92,14 +92,16 @@ def test_a_server_that_is_there_is_taken(
 
 def test_the_counted_machine_says_what_it_has_of_a_server() -> None:
     kept = [
-        {"server": "redis", "pinned": True, "cpus": 8, "contender": name}
+        {"server": "redis", "pinned": True, "load": "saturated", "cpus": 8, "contender": name}
         | {"instructions_per_request": a, "lines_per_request": b, "requests_per_s": c}
         for name, a, b, c in (("rss", 20_000, 100.0, 60e3), ("atfnd", 18_000, 36.0, 45e3))
     ]
-    assert counted("redis", kept) == (
+    said = (
         "counted machine (8 CPUs, a model), redis pinned and full: instructions 0.90 × RSS, cache"
         " lines 0.36 ×, requests 0.75 ×; see docs/internals/machine.md"
     )
+    assert counted("redis", kept) == said
+    assert counted("redis", [*kept, {**kept[0], "load": "light", "lines_per_request": 1}]) == said
     assert counted("redis", kept[:1]) is None
     assert counted("rr", cells()) is None
     assert "see docs/internals/machine.md" in (counted("redis", cells()) or "")

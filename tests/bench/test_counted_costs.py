@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from bench.counted.cells import CONTENDERS, SERVED
+import pytest
+
+from atfnd.errors import OperatorError
+from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, SERVED
 from bench.counted.costs import report
 from bench.counted.counts import KINDS, LATENCIES_NS, MODES
-from bench.counted.kept import KEY, cells, keep
+from bench.counted.kept import KEY, cells, keep, wanted
 
 __all__: list[str] = []
 
@@ -27,12 +29,21 @@ def window(instructions: float, lines: float) -> dict[str, Any]:
         "ipis": 0.5,
         "interrupts": 1.0,
         "requests_per_s": 45_000.0,
-        "p50_us": 300.0,
+        "took_us": [*range(1, 701)],
+        "read_locality": 0.25,
     }
 
 
-def measured(**windows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"server": "redis", "cpus": 8, "connections": 16, "windows": windows}
+def measured(load: str = "saturated", **windows: list[dict[str, Any]]) -> dict[str, Any]:
+    about = {"server": "redis", "pinned": True, "cpus": CPUS, "connections": CONNECTIONS}
+    cells = [{"load": load, "contender": name, "windows": each} for name, each in windows.items()]
+    return {**about, "cells": cells}
+
+
+def kept(path: Path, **commits: str) -> list[dict[str, Any]]:
+    for name, commit in commits.items():
+        keep(report(measured("saturated", **{name: [window(7000, 2)]})), commit, path)
+    return cells(path)
 
 
 def test_a_cell_is_the_mean_of_its_windows() -> None:
@@ -44,29 +55,64 @@ def test_a_cell_is_the_mean_of_its_windows() -> None:
     assert cell["lines_by_kind"]["l1"] == 3
     assert cell["estimate_ns"] == {"EPYC": 20_000, "Xeon": 20_000}
     assert (cell["contender"], cell["windows"], cell["requests"]) == ("rss", 2, 1400)
+    assert (cell["load"], cell["read_locality"]) == ("saturated", 0.25)
+
+
+def test_a_p99_is_of_a_thousand_requests() -> None:
+    few, many = (report(measured(rss=[window(7000, 2)] * count)) for count in (1, 2))
+    assert [each.samples["cells"][0]["p50_us"] for each in (few, many)] == [350.5, 350.5]
+    assert [each.samples["cells"][0]["p99_us"] for each in (few, many)] == [None, 693.01]
 
 
 def test_the_table_has_its_contenders_side_by_side() -> None:
     found = report(measured(atfnd=[window(7000, 2)], rss=[window(9000, 4)]))
     first = [(row.what, row.contender, row.estimate.value) for row in found.rows[:2]]
-    assert first == [("instructions", "atfnd", 21_000), ("instructions", "rss", 27_000)]
+    what = "saturated: instructions"
+    assert first == [(what, "atfnd", 21_000), (what, "rss", 27_000)]
 
 
 def test_other_cells_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
     keep(report(measured(rss=[window(7000, 2)], rfs=[window(8000, 2)])), "aaa", path)
     keep(report(measured(rss=[window(9000, 2)])), "bbb", path)
-    cells = {each["contender"]: each for each in json.loads(path.read_text())["cells"]}
-    assert [(name, each["commit"]) for name, each in cells.items()] == [
-        ("rss", "bbb"),
-        ("rfs", "aaa"),
+    keep(report(measured("light", rss=[window(9900, 2)])), "bbb", path)
+    found = [(each["load"], each["contender"], each["commit"]) for each in cells(path)]
+    assert found == [
+        ("saturated", "rss", "bbb"),
+        ("saturated", "rfs", "aaa"),
+        ("light", "rss", "bbb"),
     ]
-    assert cells["rss"]["instructions_per_request"] == 27_000
+    assert [each["instructions_per_request"] for each in cells(path)] == [27_000, 24_000, 29_700]
+
+
+def test_what_was_measured_at_this_commit_is_left_out(tmp_path: Path) -> None:
+    there = kept(tmp_path / "machine.json", rss="aaa", rfs="bbb")
+    rest = [("saturated", name) for name in CONTENDERS if name != "rss"]
+    assert wanted(there, "aaa", "redis", ["saturated"], []).cells == rest
+    assert wanted(there, "aaa", "redis", ["saturated"], ["rss"]).cells == [("saturated", "rss")]
+    assert len(wanted(there, "aaa", "nginx", ["saturated"], []).cells) == len(CONTENDERS)
+
+
+def test_when_all_was_measured_it_says_so(tmp_path: Path) -> None:
+    there = kept(tmp_path / "machine.json", **dict.fromkeys(CONTENDERS, "aaa"))
+    with pytest.raises(OperatorError, match="all of it was measured at aaa"):
+        wanted(there, "aaa", "redis", ["saturated"], [])
+
+
+def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
+    there = kept(tmp_path / "machine.json", rss="aaa")
+    assert wanted(there, "bbb", "redis", ["half"], ["rfs"]) == (
+        "redis",
+        45_000,
+        [("half", "rfs")],
+    )
+    with pytest.raises(OperatorError, match="nothing says what RSS answers"):
+        wanted(there, "bbb", "nginx", ["half"], [])
 
 
 def test_the_tree_has_cells() -> None:
-    kept = cells()
+    there = cells()
     for server in SERVED:
-        found = {each["contender"] for each in kept if each["server"] == server}
+        found = {each["contender"] for each in there if each["server"] == server}
         assert set(CONTENDERS) <= found, server
-    assert len({tuple(each[word] for word in KEY) for each in kept}) == len(kept)
+    assert len({tuple(each[word] for word in KEY) for each in there}) == len(there)
