@@ -92,6 +92,7 @@ def main() -> int:
                          default=[], help="may be repeated; all of them")  # fmt: skip
     counted.add_argument("--load", choices=tuple(cells.LOADS), action="append", default=[],
                          help="may be repeated; the others are shares of saturated")  # fmt: skip
+    counted.add_argument("--unpinned", action="store_true", help="the server goes where it likes")
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
@@ -103,10 +104,11 @@ def main() -> int:
         parser.error("--only, --seconds, --interrupts, --warm and --resume are for applications")
     if given.name == "machine":
         benches[given.name] = partial(
-            kept.run, server=given.server, loads=given.load, only=given.contender
-        )
-    elif given.contender or given.load or given.server != cells.SERVED[0]:
-        parser.error("--server, --contender and --load are for machine")
+            kept.run, server=given.server, loads=given.load, only=given.contender,
+            pinned=not given.unpinned,
+        )  # fmt: skip
+    elif given.contender or given.load or given.unpinned or given.server != cells.SERVED[0]:
+        parser.error("--server, --contender, --load and --unpinned are for machine")
     console = Console(width=None if sys.stdout.isatty() else 120)
     names = list(BENCHES) if given.name == "all" else [given.name]
     failed = 0

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a request costs in the counted guest: a server of one thread on CPU 2 of two sockets of
-four, clients on the last two CPUs, and packets steered by each contender.
+four, or wherever the scheduler takes it, clients on the last two CPUs, and packets steered by each
+contender.
 
 A round has connections of its own: RSS depends on where they hash. Python, and the daemon of atfnd,
 are confined to the last CPU of the server's; Python sleeps while windows are measured. Which bytes
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +44,8 @@ from bench.meter import Meter
 from bench.servers import PORT, SERVERS, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CONNECTIONS", "CONTENDERS", "CPUS", "LOADS", "SERVED", "Load", "Wanted", "measure"]
+__all__ = ["CONNECTIONS", "CONTENDERS", "CPUS", "LOADS", "SERVED", "STATIC", "Load", "Wanted"]
+__all__ += ["measure"]
 
 SERVED = ("redis", "nginx", "memcached")
 SERVER_CPU, NEIGHBOUR = 2, 3
@@ -74,6 +76,7 @@ class Wanted(NamedTuple):
     load is a share of it."""
 
     server: str
+    pinned: bool
     most: float | None
     cells: list[tuple[str, str]]  # load, contender
 
@@ -99,28 +102,33 @@ def _atfnd(bed: Bed) -> Iterator[Daemon]:
         yield daemon
 
 
+# For a server that is pinned.
+STATIC: dict[str, Contender] = {
+    "same-core": partial(_filter, queue=SERVER_CPU),
+    "neighbour": partial(_filter, queue=NEIGHBOUR),
+}
 # atfnd is first: its daemon starts before anything is instrumented, which is slow.
 CONTENDERS: dict[str, Contender] = {
     "atfnd": _atfnd,
     "rss": contenders.rss,
     "rfs": contenders.rfs,
     "arfs": contenders.arfs,
-    "same-core": partial(_filter, queue=SERVER_CPU),
-    "neighbour": partial(_filter, queue=NEIGHBOUR),
+    **STATIC,
 }
 
 
 def measure(rounds: int, wanted: str) -> dict[str, Any]:
     """Figures of each window, by cell. `wanted`: JSON of a Wanted. OperatorError: the bed is not as
     it should be."""
-    server, most, asked = Wanted(*json.loads(wanted))
+    server, pinned, most, asked = Wanted(*json.loads(wanted))
     found: list[dict[str, Any]] = []
     with (
         counted_bed() as bed,
         contextlib.closing(bed.meter()) as meter,
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
-        running(server, replace(bed, cpus=(SERVER_CPU,)), Path(folder)),
+        running(server, replace(bed, cpus=(SERVER_CPU,)) if pinned else bed, Path(folder)),
     ):
+        bench = _Bench(bed, server, pinned, meter)
         os.sched_setaffinity(0, {bed.cpus[-1]})
         for name in CONTENDERS:
             loads = [load for load, contender in asked if contender == name]
@@ -134,11 +142,11 @@ def measure(rounds: int, wanted: str) -> dict[str, Any]:
                     found.append(cell)
                     rate = (LOADS[load].share or 0) * (most or 0)
                     for turn in range(rounds):
-                        cell["windows"] += _measured(bed, server, load, rate, daemon, meter)
+                        cell["windows"] += bench.measured(load, rate, daemon)
                         said = f"{name}, {load}: {turn + 1} of {rounds}"
                         print(said, file=sys.stderr, flush=True)
         cpus = len(bed.cpus) + len(bed.spare)
-    about = {"server": server, "pinned": True, "cpus": cpus, "connections": CONNECTIONS}
+    about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
     return {**about, "cells": found}
 
 
@@ -148,67 +156,76 @@ def _start() -> None:
     judge(COUNTS.read_text(), said)
 
 
-def _measured(
-    bed: Bed, server: str, load: str, rate: float, daemon: Daemon | None, meter: Meter
-) -> list[dict[str, Any]]:
-    """The windows of one set of connections; of another, when one is refused."""
-    for attempt in range(TRIES):
-        with _asking(bed, server, rate, LOADS[load].window_ms) as client:
-            if daemon:
-                _settle(daemon)
-            locality = _locality(meter)
-            os.kill(client.pid, signal.SIGUSR1)
-            os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOWAIT)  # polling would be counted
-            lines = client.wait(10).splitlines()[1:]
-        said = [json.loads(line) for line in lines]
-        counted = marks(COUNTS.read_text())[-2 * WINDOWS :]
-        try:
-            found = windows(counted, [each["ns"] for each in said])
-        except OperatorError as refused:
-            if attempt + 1 == TRIES:
-                raise
-            print(refused.message, file=sys.stderr, flush=True)
-            continue
-        both = zip(said, found, strict=True)
-        return [{**_figures(*each, bed), "read_locality": locality} for each in both]
-    raise AssertionError
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """A server that listens on a bed."""
 
+    bed: Bed
+    server: str
+    pinned: bool
+    meter: Meter
 
-@contextlib.contextmanager
-def _asking(bed: Bed, server: str, rate: float, window_ms: int) -> Iterator[Child]:
-    """A client that asks seldom, until it is signalled. `rate`: of CPUs that execute one
-    instruction a ns."""
-    clients = ",".join(map(str, bed.spare))
-    request = SERVERS[server].asked.request.hex()
-    words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus), request)
-    virtual = rate / (len(bed.cpus) + len(bed.spare))
-    times = (virtual, WARM_MS, window_ms, WINDOWS)
-    command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
-    with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
-        client.said("connected")
-        yield client
+    def measured(self, load: str, rate: float, daemon: Daemon | None) -> list[dict[str, Any]]:
+        """The windows of one set of connections; of another, when one is refused."""
+        for attempt in range(TRIES):
+            with self._asking(rate, LOADS[load].window_ms) as client:
+                if daemon:
+                    self._settle(daemon)
+                locality = self._locality()
+                os.kill(client.pid, signal.SIGUSR1)
+                os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOWAIT)  # polling would be counted
+                lines = client.wait(10).splitlines()[1:]
+            said = [json.loads(line) for line in lines]
+            counted = marks(COUNTS.read_text())[-2 * WINDOWS :]
+            try:
+                found = windows(counted, [each["ns"] for each in said])
+            except OperatorError as refused:
+                if attempt + 1 == TRIES:
+                    raise
+                print(refused.message, file=sys.stderr, flush=True)
+                continue
+            both = zip(said, found, strict=True)
+            return [{**_figures(*each, self.bed), "read_locality": locality} for each in both]
+        raise AssertionError
 
+    @contextlib.contextmanager
+    def _asking(self, rate: float, window_ms: int) -> Iterator[Child]:
+        """A client that asks seldom, until it is signalled. `rate`: of CPUs that execute one
+        instruction a ns."""
+        bed = self.bed
+        clients = ",".join(map(str, bed.spare))
+        request = SERVERS[self.server].asked.request.hex()
+        words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus), request)
+        virtual = rate / (len(bed.cpus) + len(bed.spare))
+        times = (virtual, WARM_MS, window_ms, WINDOWS)
+        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
+        with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
+            client.said("connected")
+            yield client
 
-def _locality(meter: Meter) -> float | None:
-    """Of bytes read: the share that was read on the CPU that had processed them."""
-    before = meter.totals()
-    meter.start()
-    time.sleep(METERED_S)
-    meter.stop()
-    return meter.totals().since(before).read_locality
+    def _locality(self) -> float | None:
+        """Of bytes read: the share that was read on the CPU that had processed them. None: they
+        would be read elsewhere under load."""
+        if not self.pinned:
+            return None
+        before = self.meter.totals()
+        self.meter.start()
+        time.sleep(METERED_S)
+        self.meter.stop()
+        return self.meter.totals().since(before).read_locality
 
-
-def _settle(daemon: Daemon) -> None:
-    """Every flow that it knows is where it belongs, and no other came since the last look."""
-    before, end = 0, time.monotonic() + SETTLE_S
-    while time.monotonic() < end:
-        time.sleep(LOOK_S)
-        states = [row["state"] for row in daemon.flows()]
-        steered = sum(state in ("steered", "port") for state in states)
-        if steered and steered == before and "wanted" not in states:
-            return
-        before = steered
-    raise OperatorError(f"atfnd did not settle: {sorted(set(states))}", exit_code=1)
+    def _settle(self, daemon: Daemon) -> None:
+        """It knows all flows, and each of a thread that stays is where it belongs: as many as at
+        the last look."""
+        before, end = 0, time.monotonic() + SETTLE_S
+        while time.monotonic() < end:
+            time.sleep(LOOK_S)
+            states = [row["state"] for row in daemon.flows()]
+            placed = [state in ("steered", "port") or not self.pinned for state in states]
+            if before == sum(placed) > 0 and not (self.pinned and "wanted" in states):
+                return
+            before = sum(placed)
+        raise OperatorError(f"atfnd did not settle: {sorted(set(states))}", exit_code=1)
 
 
 def _figures(said: dict[str, Any], window: Window, bed: Bed) -> dict[str, Any]:

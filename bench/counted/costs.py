@@ -21,7 +21,8 @@ LATENCIES = (
 def report(measured: dict[str, Any]) -> Report:
     """From what `cells.measure` found, which may have been JSON in between."""
     server, cpus = measured["server"], measured["cpus"]
-    about = f"{server} on one of {cpus} CPUs, {measured['connections']} connections"
+    where = "pinned" if measured["pinned"] else "not pinned"
+    about = f"{server}, {where}, {cpus} CPUs, {measured['connections']} connections"
     found = Report("machine", about)
     found.samples = {
         "cells": [_cell(measured, each) for each in measured["cells"]],

@@ -13,7 +13,7 @@ from typing import Any
 from atfnd.errors import OperatorError
 from bench import guest
 from bench.bed import succeed
-from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, LOADS, SERVED, Wanted
+from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, LOADS, SERVED, STATIC, Wanted
 from bench.counted.costs import LATENCIES
 from bench.counted.counts import LATENCIES_NS
 from bench.report import Report
@@ -31,11 +31,13 @@ def run(
     server: str = SERVED[0],
     loads: Sequence[str] = (),
     only: Sequence[str] = (),
+    *,
+    pinned: bool = True,
 ) -> Report:
     """Of all contenders, or only these. OperatorError: nothing is left to be measured, or a load is
     a share of what was not measured."""
     commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
-    asked = wanted(cells(), commit, server, loads or tuple(LOADS)[:1], only)
+    asked = wanted(cells(), commit, server, loads or tuple(LOADS)[:1], only, pinned=pinned)
     programs(PACKED, *PACKAGES)  # the guest has no network
     found = guest.run("machine", rounds, [json.dumps(asked)])
     keep(found, commit)
@@ -49,29 +51,33 @@ def wanted(
     server: str,
     loads: Sequence[str],
     only: Sequence[str],
+    *,
+    pinned: bool = True,
 ) -> Wanted:
-    """What is to be measured beside the cells that are kept. OperatorError as `run`."""
+    """What is to be measured beside the cells that are kept; static filters follow no thread.
+    OperatorError as `run`."""
+    about = {"server": server, "pinned": pinned, "cpus": CPUS, "connections": CONNECTIONS}
     there = {
-        (each["load"], each["contender"]): each
-        for each in kept
-        if (each["server"], each["cpus"], each["connections"]) == (server, CPUS, CONNECTIONS)
+        (each["load"], each["contender"]): each for each in kept if about.items() <= each.items()
     }
     missing = [
         (load, name)
         for load in loads
         for name in only or CONTENDERS
-        if only or there.get((load, name), {}).get("commit") != commit
+        if (pinned or name not in STATIC)
+        and (only or there.get((load, name), {}).get("commit") != commit)
     ]
     if not missing:
         raise OperatorError(
-            f"{server}: all of it was measured at {commit}", "--contender NAME measures it again"
+            f"{server}: nothing that was not measured at {commit}",
+            "--contender NAME measures it again",
         )
     rss = there.get(("saturated", "rss"))
     if rss is None and any(LOADS[load].share for load in loads):
         raise OperatorError(
             f"{server}: nothing says what RSS answers at most", "--load saturated comes first"
         )
-    return Wanted(server, rss["requests_per_s"] if rss else None, missing)
+    return Wanted(server, pinned, rss["requests_per_s"] if rss else None, missing)
 
 
 def cells(path: Path = CELLS) -> list[dict[str, Any]]:

@@ -95,14 +95,20 @@ def test_what_was_measured_at_this_commit_is_left_out(tmp_path: Path) -> None:
 
 def test_when_all_was_measured_it_says_so(tmp_path: Path) -> None:
     there = kept(tmp_path / "machine.json", **dict.fromkeys(CONTENDERS, "aaa"))
-    with pytest.raises(OperatorError, match="all of it was measured at aaa"):
+    with pytest.raises(OperatorError, match="nothing that was not measured at aaa"):
         wanted(there, "aaa", "redis", ["saturated"], [])
+
+
+def test_no_filter_of_a_port_follows_a_thread() -> None:
+    found = wanted([], "aaa", "redis", ["saturated"], [], pinned=False)
+    assert found.cells == [("saturated", name) for name in ("atfnd", "rss", "rfs", "arfs")]
 
 
 def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
     there = kept(tmp_path / "machine.json", rss="aaa")
     assert wanted(there, "bbb", "redis", ["half"], ["rfs"]) == (
         "redis",
+        True,
         45_000,
         [("half", "rfs")],
     )
