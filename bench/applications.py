@@ -45,7 +45,7 @@ from bench.cost import cpu_ns
 from bench.daemon import Daemon
 from bench.meter import Meter
 from bench.report import FOLDER, Report
-from bench.servers import PORT, REAL, SERVERS, running, threads_of
+from bench.servers import PORT, REAL, SERVERS, pin_workers, running
 from bench.traffic import iperf, requests
 
 __all__ = ["Bench", "Cell", "Wanted", "caveats", "cells", "kept_busy", "measure", "placed", "run"]
@@ -158,18 +158,6 @@ def _contender(name: str, bed: Bed, cell: Cell) -> AbstractContextManager[Daemon
         policy = DEFAULT if bed.order == "strict" else DEFAULT_AT_ONCE
         return contenders.atfnd(bed, policy)
     return contenders.contenders(bed)[name](bed)
-
-
-def _pin(server: Child, workers: int, cpus: Sequence[int]) -> None:
-    """One worker a CPU, in turn; a server of one thread with all its helpers on the first."""
-    threads = threads_of(server)
-    processes = list(threads)
-    forked = processes[1:] if len(processes) > 1 else []
-    for process, tids in threads.items():
-        for number, tid in enumerate(tids):
-            place = forked.index(process) if process in forked else 0 if forked else number
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(tid, {cpus[0 if workers == 1 else place % len(cpus)]})
 
 
 class _Spent:
@@ -320,7 +308,7 @@ class Bench:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.folder)))
             process = stack.enter_context(running(cell.server, self.bed, folder, self.tree))
             if cell.pinned:
-                _pin(process, server.workers, self.bed.cpus)
+                pin_workers(process, server.workers, self.bed.cpus)
             if self.alone_s:
                 with requests.asking(*to, 1, 10.0, 0.0, self.alone_s) as first:
                     first.wait(self.alone_s + 30)
@@ -328,7 +316,7 @@ class Bench:
                 requests.asking(*to, cell.connections, rate, warm_s, window_s)
             )
             if cell.pinned and not server.workers:
-                _pin(process, server.workers, self.bed.cpus)
+                pin_workers(process, server.workers, self.bed.cpus)
             yield client
 
     def _asked(
@@ -350,7 +338,7 @@ class Bench:
         with ExitStack() as stack:
             process = stack.enter_context(iperf.server(bed.host, bed.address, PORT, cpus))
             if cell.pinned:
-                _pin(process, 1, bed.cpus)
+                pin_workers(process, 1, bed.cpus)
             client = stack.enter_context(
                 iperf.client(
                     bed.peer, bed.address, PORT, cell.connections, warm_s + window_s + 1, pace,

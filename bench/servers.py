@@ -9,9 +9,10 @@ ends, with nothing of the machine's configuration.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from bench.children import Child, child, program, until
 from bench.traffic.requests import Asked
 from tests.guest.fetch import programs, unpacked
 
-__all__ = ["PORT", "REAL", "SERVERS", "Server", "at_hand", "running", "threads_of"]
+__all__ = ["PORT", "REAL", "SERVERS", "Server", "at_hand", "pin_workers", "running", "threads_of"]
 
 PORT = 5400
 INSTALLED = Path("/")
@@ -180,7 +181,11 @@ REAL = {
     "postgresql": Server(_postgres, Asked("tcp", _select(), _startup()), 0, "ready to accept"),
     "unbound": Server(_unbound, Asked("udp", QUERY), 2, "start of service"),
 }
-SERVERS = {**REAL, "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready")}
+SERVERS = {
+    **REAL,
+    "nginx-4": Server(_nginx(4, "reuseport"), Asked("tcp", HTTP), 4),
+    "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready"),
+}
 
 
 def at_hand() -> tuple[str, Path]:
@@ -234,3 +239,15 @@ def threads_of(server: Child) -> dict[int, list[int]]:
         with contextlib.suppress(psutil.NoSuchProcess):
             found[process.pid] = sorted(thread.id for thread in process.threads())
     return found
+
+
+def pin_workers(server: Child, workers: int, cpus: Sequence[int]) -> None:
+    """One worker a CPU, in turn; a server of one thread with all its helpers on the first."""
+    threads = threads_of(server)
+    processes = list(threads)
+    forked = processes[1:] if len(processes) > 1 else []
+    for process, tids in threads.items():
+        for number, tid in enumerate(tids):
+            place = forked.index(process) if process in forked else 0 if forked else number
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(tid, {cpus[0 if workers == 1 else place % len(cpus)]})

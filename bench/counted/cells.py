@@ -41,13 +41,13 @@ from bench.counted.counts import (
 )
 from bench.daemon import Daemon, follow_tcp
 from bench.meter import Meter
-from bench.servers import PORT, SERVERS, running
+from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
 __all__ = ["CONNECTIONS", "CONTENDERS", "CPUS", "LOADS", "SERVED", "STATIC", "Load", "Wanted"]
 __all__ += ["measure"]
 
-SERVED = ("redis", "nginx", "memcached")
+SERVED = ("redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql")
 SERVER_CPU, NEIGHBOUR = 2, 3
 CPUS, CONNECTIONS = 8, 16
 WARM_MS, WINDOWS = 50, 2  # virtual
@@ -68,7 +68,7 @@ class Load(NamedTuple):
     window_ms: int  # virtual
 
 
-LOADS = {"saturated": Load(None, 120), "half": Load(0.5, 240), "light": Load(0.2, 480)}
+LOADS = {"saturated": Load(None, 120), "half": Load(0.5, 120), "light": Load(0.2, 240)}
 
 
 class Wanted(NamedTuple):
@@ -118,17 +118,19 @@ CONTENDERS: dict[str, Contender] = {
 
 
 def measure(rounds: int, wanted: str) -> dict[str, Any]:
-    """Figures of each window, by cell. `wanted`: JSON of a Wanted. OperatorError: the bed is not as
-    it should be."""
+    """Figures of each window, by cell; each cell is also printed when it is done, as if it were the
+    only one. `wanted`: JSON of a Wanted. OperatorError: the bed is not as it should be."""
     server, pinned, most, asked = Wanted(*json.loads(wanted))
     found: list[dict[str, Any]] = []
     with (
         counted_bed() as bed,
         contextlib.closing(bed.meter()) as meter,
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
-        running(server, replace(bed, cpus=(SERVER_CPU,)) if pinned else bed, Path(folder)),
+        running(server, _places(bed, server, pinned), Path(folder)) as process,
     ):
-        bench = _Bench(bed, server, pinned, meter)
+        bench = _Bench(bed, server, process, pinned, meter)
+        cpus = len(bed.cpus) + len(bed.spare)
+        about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
         os.sched_setaffinity(0, {bed.cpus[-1]})
         for name in CONTENDERS:
             loads = [load for load, contender in asked if contender == name]
@@ -139,15 +141,23 @@ def measure(rounds: int, wanted: str) -> dict[str, Any]:
                     _start()
                 for load in loads:
                     cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}
-                    found.append(cell)
                     rate = (LOADS[load].share or 0) * (most or 0)
                     for turn in range(rounds):
                         cell["windows"] += bench.measured(load, rate, daemon)
                         said = f"{name}, {load}: {turn + 1} of {rounds}"
                         print(said, file=sys.stderr, flush=True)
-        cpus = len(bed.cpus) + len(bed.spare)
-    about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
+                    print(json.dumps({**about, "cells": [cell]}), flush=True)
+                    found.append(cell)
     return {**about, "cells": found}
+
+
+def _places(bed: Bed, server: str, pinned: bool) -> Bed:
+    """With the CPUs of the server; the daemon has the last one."""
+    if not pinned:
+        return bed
+    first = bed.cpus.index(SERVER_CPU)
+    cpus = (*bed.cpus[first:-1], *bed.cpus[:first])
+    return replace(bed, cpus=cpus[:1] if SERVERS[server].workers == 1 else cpus)
 
 
 def _start() -> None:
@@ -162,6 +172,7 @@ class _Bench:
 
     bed: Bed
     server: str
+    process: Child
     pinned: bool
     meter: Meter
 
@@ -194,14 +205,22 @@ class _Bench:
         instruction a ns."""
         bed = self.bed
         clients = ",".join(map(str, bed.spare))
-        request = SERVERS[self.server].asked.request.hex()
-        words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus), request)
+        asked = SERVERS[self.server].asked
+        words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus))
         virtual = rate / (len(bed.cpus) + len(bed.spare))
         times = (virtual, WARM_MS, window_ms, WINDOWS)
-        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
+        said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))
+        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko", *said)
         with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
             client.said("connected")
+            self._pin()  # some servers have a worker for each connection
             yield client
+
+    def _pin(self) -> None:
+        """A worker a CPU, in turn."""
+        if self.pinned:
+            places = _places(self.bed, self.server, pinned=True).cpus
+            pin_workers(self.process, SERVERS[self.server].workers, places)
 
     def _locality(self) -> float | None:
         """Of bytes read: the share that was read on the CPU that had processed them. None: they

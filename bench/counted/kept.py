@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`python -m bench machine`: measures cells of the counted machine, and keeps them in the tree, in
-`bench/machine.json`, each with the commit that it was measured at. What has a cell of the commit
-that is checked out is not measured again, unless its contender is named."""
+`bench/machine.json`, each as soon as it is done, with the commit that it was measured at. What has
+a cell of the commit that is checked out is not measured again, unless its contender is named."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,13 @@ from atfnd.errors import OperatorError
 from bench import guest
 from bench.bed import succeed
 from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, LOADS, SERVED, STATIC, Wanted
-from bench.counted.costs import LATENCIES
+from bench.counted.costs import LATENCIES, report
 from bench.counted.counts import LATENCIES_NS
 from bench.report import Report
-from bench.servers import PACKAGES, PACKED
+from bench.servers import PACKAGES, PACKED, SERVERS
 from tests.guest.fetch import programs
 
-__all__ = ["CELLS", "cells", "keep", "run", "wanted"]
+__all__ = ["CELLS", "Keeping", "cells", "keep", "run", "wanted"]
 
 CELLS = Path(__file__).parents[1] / "machine.json"
 KEY = ("server", "pinned", "load", "cpus", "connections", "contender")
@@ -39,10 +40,24 @@ def run(
     commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
     asked = wanted(cells(), commit, server, loads or tuple(LOADS)[:1], only, pinned=pinned)
     programs(PACKED, *PACKAGES)  # the guest has no network
-    found = guest.run("machine", rounds, [json.dumps(asked)])
-    keep(found, commit)
+    found = guest.run("machine", rounds, [json.dumps(asked)], Keeping(commit))
     found.notes.append(f"its cells are in {CELLS.parent.name}/{CELLS.name}")
     return found
+
+
+class Keeping(io.BytesIO):
+    """What the guest says: lines of JSON. Each that has cells is kept."""
+
+    def __init__(self, commit: str, path: Path = CELLS) -> None:
+        super().__init__()
+        self._commit, self._path, self._rest = commit, path, b""
+
+    def write(self, data: Any) -> int:
+        *lines, self._rest = (self._rest + bytes(data)).split(b"\n")
+        for line in map(json.loads, lines):
+            if "cells" in line:
+                keep(report(line), self._commit, self._path)
+        return super().write(data)
 
 
 def wanted(
@@ -54,8 +69,8 @@ def wanted(
     *,
     pinned: bool = True,
 ) -> Wanted:
-    """What is to be measured beside the cells that are kept; static filters follow no thread.
-    OperatorError as `run`."""
+    """What is to be measured beside the cells that are kept. One filter is for a server of one
+    thread that stays. OperatorError as `run`."""
     about = {"server": server, "pinned": pinned, "cpus": CPUS, "connections": CONNECTIONS}
     there = {
         (each["load"], each["contender"]): each for each in kept if about.items() <= each.items()
@@ -64,8 +79,8 @@ def wanted(
         (load, name)
         for load in loads
         for name in only or CONTENDERS
-        if (pinned or name not in STATIC)
-        and (only or there.get((load, name), {}).get("commit") != commit)
+        if name not in STATIC or (pinned and SERVERS[server].workers == 1)
+        if only or there.get((load, name), {}).get("commit") != commit
     ]
     if not missing:
         raise OperatorError(

@@ -4,17 +4,17 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
- *   load ask ADDRESS PORT CONNECTIONS CPUS SERVER_CPUS REQUEST RATE WARM_MS WINDOW_MS WINDOWS
- *            SPINIDLE.KO
+ *   load ask ADDRESS PORT CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS WINDOW_MS WINDOWS SPINIDLE.KO
+ *            REQUEST [PROLOGUE]
  *
  * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
  * each of CPUS (6,7). RATE: requests a second of all, at random times (exponential) that do not
  * wait for answers; a request goes out on the connection that is idle longest, or waits for one,
  * and took as long as from when it was due. 0: each connection asks when it is answered. REQUEST is
- * hexadecimal, an answer is as long as the first one. It says "connected" and asks seldom, until
- * SIGUSR1 comes: then idle CPUs spin, the cache model is on, and the windows are measured. Prints
- * a line of JSON for each window. Times are virtual. SERVER_CPUS: interrupts of the CPUs below this
- * number are counted.
+ * hexadecimal, an answer is as long as the first one; PROLOGUE is sent once on each connection. It
+ * says "connected" and asks seldom, until SIGUSR1 comes: then idle CPUs spin, the cache model is
+ * on, and the windows are measured. Prints a line of JSON for each window. Times are virtual.
+ * SERVER_CPUS: interrupts of the CPUs below this number are counted.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -48,6 +48,11 @@
 
 enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 2000, QUIET_MS = 100 };
 
+struct bytes {
+	uint32_t size;
+	uint8_t data[4096];
+};
+
 struct connection {
 	int fd;
 	uint32_t got;
@@ -72,8 +77,8 @@ struct interrupts {
 
 static struct client clients[MOST_CLIENTS];
 static struct sockaddr_in server;
-static uint8_t request[4096];
-static uint32_t request_bytes, answer_bytes;
+static struct bytes request, prologue;
+static uint32_t answer_bytes;
 static bool seldom = true, measuring;
 static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
@@ -206,6 +211,27 @@ static struct interrupts interrupts(int cpus)
 	return found;
 }
 
+static void put(int fd, const struct bytes *what)
+{
+	if (send(fd, what->data, what->size, MSG_NOSIGNAL) != (ssize_t)what->size)
+		die("send");
+}
+
+/* The bytes that come until it is quiet. */
+static uint32_t heard(int fd)
+{
+	struct timeval quiet = { 0, QUIET_MS * 1000 }, forever = { 0 };
+	uint8_t buffer[4096];
+	ssize_t got = recv(fd, buffer, sizeof(buffer), 0);
+	uint32_t all = 0;
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof(quiet));
+	for (; got > 0; got = recv(fd, buffer, sizeof(buffer), 0))
+		all += got;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
+	return all;
+}
+
 static int opened(void)
 {
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -213,6 +239,14 @@ static int opened(void)
 	if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof(server)))
 		die("connect");
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (prologue.size) {
+		put(fd, &prologue);
+		heard(fd);
+	}
+	if (!answer_bytes) {
+		put(fd, &request);
+		answer_bytes = heard(fd);
+	}
 	return fd;
 }
 
@@ -222,8 +256,7 @@ static void ask(struct client *client, uint64_t due_ns)
 
 	to->got = 0;
 	to->asked_ns = due_ns;
-	if (send(to->fd, request, request_bytes, MSG_NOSIGNAL) != (ssize_t)request_bytes)
-		die("send");
+	put(to->fd, &request);
 }
 
 /* What is due, as far as there are connections; how long nothing will be, NULL: until an answer. */
@@ -252,21 +285,6 @@ static struct timespec *ask_due(struct client *client)
 		client->due_ns += -log(1 - chance) * gap_ns;
 	}
 	return NULL;
-}
-
-static void learn_answer(int fd)
-{
-	struct timeval quiet = { 0, QUIET_MS * 1000 }, forever = { 0 };
-	uint8_t buffer[4096];
-	ssize_t got;
-
-	if (send(fd, request, request_bytes, MSG_NOSIGNAL) != (ssize_t)request_bytes)
-		die("send");
-	answer_bytes = recv(fd, buffer, 1, 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &quiet, sizeof(quiet));
-	while ((got = recv(fd, buffer, sizeof(buffer), 0)) > 0)
-		answer_bytes += got;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &forever, sizeof(forever));
 }
 
 static void came(struct client *client, struct connection *from)
@@ -375,8 +393,6 @@ static int start_clients(char *of_cpus, int connections)
 			struct epoll_event event = { EPOLLIN, { .ptr = each } };
 
 			each->fd = opened();
-			if (!answer_bytes)
-				learn_answer(each->fd);
 			if (epoll_ctl(client->epoll, EPOLL_CTL_ADD, each->fd, &event))
 				die("epoll_ctl");
 			client->idle[client->freed++] = each;
@@ -387,6 +403,16 @@ static int start_clients(char *of_cpus, int connections)
 	return count;
 }
 
+static struct bytes unhex(const char *text)
+{
+	struct bytes found = { 0 };
+
+	for (; text[0] && text[1] && found.size < sizeof(found.data); text += 2)
+		sscanf(text, "%2hhx", &found.data[found.size++]);
+	return found;
+}
+
+/* `words` end with a NULL, as those of main() do. */
 static void measure(char **words)
 {
 	int server_cpus = atoi(words[4]), count, signal;
@@ -399,22 +425,23 @@ static void measure(char **words)
 	server.sin_port = htons(atoi(words[1]));
 	if (inet_pton(AF_INET, words[0], &server.sin_addr) != 1)
 		die(words[0]);
-	for (char *hex = words[5]; hex[0] && hex[1] && request_bytes < sizeof(request); hex += 2)
-		sscanf(hex, "%2hhx", &request[request_bytes++]);
+	request = unhex(words[10]);
+	if (words[11])
+		prologue = unhex(words[11]);
 	count = start_clients(words[3], atoi(words[2]));
-	if (atof(words[6]) > 0)
-		gap_ns = count * 1e9 / atof(words[6]);
+	if (atof(words[5]) > 0)
+		gap_ns = count * 1e9 / atof(words[5]);
 	run_on(clients[count - 1].cpu);
 	puts("connected");
 	fflush(stdout);
 	sigwait(&go, &signal);
-	begin(words[10]);
+	begin(words[9]);
 	__atomic_store_n(&seldom, false, __ATOMIC_RELAXED);
-	usleep(atoi(words[7]) * 1000);
-	for (int i = 0; i < atoi(words[9]); i++)
-		window(count, server_cpus, atoi(words[8]));
+	usleep(atoi(words[6]) * 1000);
+	for (int i = 0; i < atoi(words[8]); i++)
+		window(count, server_cpus, atoi(words[7]));
 	__atomic_store_n(&seldom, true, __ATOMIC_RELAXED);
-	end(words[10]);
+	end(words[9]);
 }
 
 int main(int argc, char **argv)
@@ -424,7 +451,7 @@ int main(int argc, char **argv)
 		MARK();
 	else if ((argc == 5 || argc == 6) && !strcmp(argv[1], "pingpong"))
 		pingpong(argv + 2, argc == 6 ? argv[5] : NULL);
-	else if (argc == 13 && !strcmp(argv[1], "ask"))
+	else if ((argc == 13 || argc == 14) && !strcmp(argv[1], "ask"))
 		measure(argv + 2);
 	else
 		return 2;

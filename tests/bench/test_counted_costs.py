@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from atfnd.errors import OperatorError
 from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, SERVED
 from bench.counted.costs import report
 from bench.counted.counts import KINDS, LATENCIES_NS, MODES
-from bench.counted.kept import KEY, cells, keep, wanted
+from bench.counted.kept import KEY, Keeping, cells, keep, wanted
 
 __all__: list[str] = []
 
@@ -85,6 +86,19 @@ def test_other_cells_are_kept(tmp_path: Path) -> None:
     assert [each["instructions_per_request"] for each in cells(path)] == [27_000, 24_000, 29_700]
 
 
+def test_a_cell_is_kept_as_soon_as_it_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "machine.json"
+    said = Keeping("aaa", path)
+    lines = [json.dumps(measured("half", **{name: [window(7000, 2)]})) for name in ("rss", "rfs")]
+    text = "\n".join([*lines, json.dumps({"measured": []}), ""]).encode()
+    half = len(lines[0]) + 20
+    said.write(text[:half])
+    assert [each["contender"] for each in cells(path)] == ["rss"]
+    said.write(text[half:])
+    assert [each["contender"] for each in cells(path)] == ["rss", "rfs"]
+    assert said.getvalue() == text
+
+
 def test_what_was_measured_at_this_commit_is_left_out(tmp_path: Path) -> None:
     there = kept(tmp_path / "machine.json", rss="aaa", rfs="bbb")
     rest = [("saturated", name) for name in CONTENDERS if name != "rss"]
@@ -99,8 +113,9 @@ def test_when_all_was_measured_it_says_so(tmp_path: Path) -> None:
         wanted(there, "aaa", "redis", ["saturated"], [])
 
 
-def test_no_filter_of_a_port_follows_a_thread() -> None:
-    found = wanted([], "aaa", "redis", ["saturated"], [], pinned=False)
+@pytest.mark.parametrize(("server", "pinned"), [("redis", False), ("nginx-4", True)])
+def test_one_filter_is_for_one_thread_that_stays(server: str, pinned: bool) -> None:
+    found = wanted([], "aaa", server, ["saturated"], [], pinned=pinned)
     assert found.cells == [("saturated", name) for name in ("atfnd", "rss", "rfs", "arfs")]
 
 
@@ -118,7 +133,12 @@ def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
 
 def test_the_tree_has_cells() -> None:
     there = cells()
-    for server in SERVED:
-        found = {each["contender"] for each in there if each["server"] == server}
-        assert set(CONTENDERS) <= found, server
+    found: dict[tuple[str, bool, str], set[str]] = {}
+    for each in there:
+        of = (each["server"], each["pinned"], each["load"])
+        found.setdefault(of, set()).add(each["contender"])
+    for (server, pinned, _), names in found.items():
+        asked = wanted([], "aaa", server, ["saturated"], [], pinned=pinned).cells
+        assert names == {name for _, name in asked}, server
+    assert {server for server, *_ in found} <= set(SERVED)
     assert len({tuple(each[word] for word in KEY) for each in there}) == len(there)
