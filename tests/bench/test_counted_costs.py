@@ -137,8 +137,10 @@ def test_the_tree_has_cells() -> None:
     for each in there:
         of = (each["server"], each["pinned"], each["load"])
         found.setdefault(of, set()).add(each["contender"])
-    for (server, pinned, _), names in found.items():
+    for (server, pinned, load), names in found.items():
         asked = wanted([], "aaa", server, ["saturated"], [], pinned=pinned).cells
-        assert names == {name for _, name in asked}, server
+        whole = {name for _, name in asked}
+        assert names <= whole, server
+        assert names == whole or load != "saturated", server
     assert {server for server, *_ in found} <= set(SERVED)
     assert len({tuple(each[word] for word in KEY) for each in there}) == len(there)
