@@ -135,7 +135,7 @@ class Run:
             self.daemon = Steward(self.world, self.disk, run_dir, lambda: self.nics, self._ended)
         self._opened = len(self.sockets)
         self.verdicts: Counter[str] = Counter()
-        self._ifindex, self._foreign = len(self.nics), 0
+        self._ifindex, self._renamed_ns, self._foreign = len(self.nics), -2 * NEWS_NS, 0
         self._paused: set[WorldNic] = set()  # and nothing of ours was left
         self._promised: dict[int, object] = {}  # actions that were to reorder nothing, by id
 
@@ -316,6 +316,7 @@ class Run:
     # ---- what happens
 
     def _kill(self, after: int, *_: int) -> None:
+        self._tell_names()
         self.world.kill_after = after % 40
 
     def _arm(self, number: int, *_: int) -> None:
@@ -648,7 +649,13 @@ class Run:
             self.machine.close(self.sockets.pop(number % len(self.sockets)))
 
     def _end(self, *_: int) -> None:
+        self._tell_names()
         self.daemon.die()
+
+    def _tell_names(self) -> None:
+        """A daemon that ends has heard of all new names: nobody knows a NIC again that is renamed
+        while none runs."""
+        self._pass(max(self.world.now_ns, self._renamed_ns + 2 * NEWS_NS))
 
     def _disk_full(self, *_: int) -> None:
         self.disk.full = True
@@ -778,6 +785,7 @@ class Run:
         nic = self._at(number)
         if self.daemon.alive and self.world.kill_after is None and not self.disk.full:
             self._ifindex += 1
+            self._renamed_ns = self.world.now_ns
             new = f"ren{self._ifindex}"
             nic.rename(new)
             if isinstance(self.daemon, Steward):
