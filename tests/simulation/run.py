@@ -48,6 +48,7 @@ from atfnd.model.reception import (
 )
 from atfnd.model.rss_hash import known_entry, rss_index
 from atfnd.move.command import Ended
+from atfnd.move.learn import demoted
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
@@ -1153,9 +1154,11 @@ class Run:
         timer_ns = self._timer_of_others_ns(socket)
         held &= not timer_ns and rss_index(view, flow.key) is not None  # else all rings must drain
         gap = order is not Mode.STRICT and flow.interval_ns >= GAP_NS + timer_ns
-        gap &= Mechanism.GAP not in self.service.demoted(nic.name, flow.key)
+        taught = self.service.taught(nic.name, flow.key)
+        gap &= Mechanism.GAP not in demoted(taught)
         held &= not self._passes_through_its_cpu(socket) and not self._handed_on(nic)
         way = order is Mode.IMMEDIATE or (by_filters and (held or gap))
+        way &= taught.rests_until_ns <= self.world.now_ns  # up to a minute after strikes
         entries = self._placement().kind.value in ("core", "auto")  # any other takes a filter
         by_entry = entries and known_entry(view, flow.key) is not None
         way &= by_filters or (by_entry and self._alone_in_its_entry(socket))

@@ -23,8 +23,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.errors import OperatorError
 from atfnd.model import FlowKey, Match, Restored, SteeringMethod
-from atfnd.move.learn import demoted
-from atfnd.move.verdict import Mechanism
+from atfnd.move.learn import Record
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.policy.file.load import load
@@ -294,12 +293,12 @@ class Service:
         moves = (session.moves for session in self.supervisor._sessions.values())
         return {key for each in moves if each is not None for key in each.flows()}
 
-    def demoted(self, nic: str, key: FlowKey) -> frozenset[Mechanism]:
-        """What is not tried on this flow again (docs/internals/ordering.md): it failed twice."""
+    def taught(self, nic: str, key: FlowKey) -> Record:
+        """What moves of this flow taught (docs/internals/ordering.md)."""
         assert self.supervisor is not None
         moves = self.supervisor._sessions[nic].moves
-        record = None if moves is None else moves._mover.device.records.get(key)
-        return frozenset() if record is None else demoted(record)
+        records = None if moves is None else moves._mover.device.records
+        return Record(0) if records is None else records.get(key, Record(0))
 
     def leftovers(self) -> Iterator[str]:
         """What never ends, once all is quiet."""
