@@ -512,7 +512,7 @@ class Run:
         """Unless it is just what atfnd has written: nobody can tell such a write."""
         there = name in nic.values and nic.table.up
         if there and not any(self.service.wrote(nic.name, s, value) for s in nic.same(name)):
-            nic.admin_sets(name, value)
+            self._set_by_another(nic, name, value)
 
     def _admin_sets_budget(self, number: int, value: int, *_: int) -> None:
         name = BUDGET_SETTINGS[number % 2]
@@ -738,7 +738,16 @@ class Run:
         nic = self._at(number)
         name, text = self._setting(nic, which, index, value, ours=False)
         if name in nic.values:
-            nic.admin_sets(name, text)
+            self._set_by_another(nic, name, text)
+
+    def _set_by_another(self, nic: WorldNic, name: str, value: str) -> None:
+        """If an irqbalance may have moved it, nobody can tell who did (docs/migrate.md)."""
+        irq = {setting: irq for irq, setting in nic.interrupts().items()}.get(name)
+        here = self.kernel.balancers.here.values()
+        if irq is not None and value.isdigit() and any(irq not in each.listed for each in here):
+            nic.balancer_sets(name, value)
+        else:
+            nic.admin_sets(name, value)
 
     def _flap(self, number: int, *_: int) -> None:
         nic = self._at(number)

@@ -368,6 +368,8 @@ class Service:
 
     def _is_ours(self, nic: str, setting: str, value: str) -> bool:
         """False: it was ours, and this value is another program's."""
+        if not hasattr(self, "undo_journal"):  # it has never been there
+            return True
         held = self.undo_journal.held(nic).get(setting)
         if held is None:
             return setting not in self.undo_journal.manual(nic) | self._relied_on(nic)
