@@ -37,7 +37,7 @@ from bench import (
     unpinned,
     waiting,
 )
-from bench.counted import cells, kept
+from bench.counted import bounds, cells, kept
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
 
@@ -69,6 +69,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     "waiting": waiting.run,
     **{name: partial(guest.run, name) for name in guest.NAMES},
     "machine": kept.run,
+    "observed": bounds.run,
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval
 

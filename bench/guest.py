@@ -31,7 +31,7 @@ from bench import (
     unpinned,
     waiting,
 )
-from bench.counted import cells, costs
+from bench.counted import cells, costs, observed, observing
 from bench.ending import ended_in_order
 from bench.forward_load import Run
 from bench.machine import Machine, machine
@@ -83,6 +83,9 @@ _BENCHES = {
     ),
     "machine": _Bench(
         cells.measure, costs.report, emulated.Machine(sockets=2, cores=4, counted=True)
+    ),
+    "observed": _Bench(
+        observing.measure, observed.report, emulated.Machine(sockets=2, cores=4, counted=True)
     ),
 }
 NAMES = tuple(_BENCHES)

@@ -78,6 +78,7 @@ DEMAND = (
     "test_move_device_guards",
     "test_move_mutations",
     "test_mutants",
+    "test_observed_again",
     "test_owner_guards",
     "test_planted",
     "test_port_filters_guards",

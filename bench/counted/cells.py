@@ -117,9 +117,10 @@ CONTENDERS: dict[str, Contender] = {
 }
 
 
-def measure(rounds: int, wanted: str) -> dict[str, Any]:
+def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Figures of each window, by cell; each cell is also printed when it is done, as if it were the
-    only one. `wanted`: JSON of a Wanted. OperatorError: the bed is not as it should be."""
+    only one. `wanted`: JSON of a Wanted. `prepare`: called once, before anything is counted, when
+    the first contender is there. OperatorError: the bed is not as it should be."""
     server, pinned, most, asked = Wanted(*json.loads(wanted))
     found: list[dict[str, Any]] = []
     with (
@@ -138,6 +139,7 @@ def measure(rounds: int, wanted: str) -> dict[str, Any]:
                 continue
             with CONTENDERS[name](bed) as daemon:
                 if not found:
+                    prepare()
                     _start()
                 for load in loads:
                     cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}
@@ -258,6 +260,8 @@ def _figures(said: dict[str, Any], window: Window, bed: Bed) -> dict[str, Any]:
         "lines": {kind: sum(cpu.found(kind) for cpu in here) / of for kind in KINDS},
         "ns": {name: sum(cpu.ns(name) for cpu in here) / of for name in LATENCIES_NS},
         "busiest_ns": {name: busiest.ns(name) / of for name in LATENCIES_NS},
+        "runs": [sum(each) for each in zip(*(cpu.runs for cpu in here), strict=True)],
+        "within": [sum(each) for each in zip(*(cpu.within for cpu in here), strict=True)],
         "ipis": said["ipis"] / of,
         "interrupts": said["interrupts"] / of,
         "requests_per_s": of / said["ns"] * 1e9 * slowed,

@@ -42,11 +42,14 @@ PER_NS = 3.0  # instructions: 3 GHz, one a cycle
 
 
 class Cpu(NamedTuple):
-    """Instructions by mode, those of the idle loop apart, and accesses by mode and kind."""
+    """Instructions by mode, those of the idle loop apart, and accesses by mode and kind. Of each
+    BPF program that is counted: how often it ran, and its instructions."""
 
     instructions: dict[str, int]
     idle: int
     lines: dict[str, dict[str, int]]
+    runs: list[int]
+    within: list[int]
 
     @property
     def busy(self) -> int:
@@ -74,7 +77,13 @@ class Cpu(NamedTuple):
                 mode: {kind: count - before.lines[mode][kind] for kind, count in lines.items()}
                 for mode, lines in self.lines.items()
             },
+            _less(self.runs, before.runs),
+            _less(self.within, before.within),
         )
+
+
+def _less(counts: list[int], before: list[int]) -> list[int]:
+    return [now - then for now, then in zip(counts, before, strict=True)]
 
 
 Window = tuple[Cpu, ...]  # of all CPUs
@@ -88,7 +97,8 @@ def marks(text: str) -> list[Window]:
 def _cpu(counted: dict[str, list[int]]) -> Cpu:
     *busy, idle = counted["instructions"]
     lines = {mode: dict(zip(KINDS, counted[mode], strict=True)) for mode in MODES}
-    return Cpu(dict(zip(MODES, busy, strict=True)), idle, lines)
+    by_mode = dict(zip(MODES, busy, strict=True))
+    return Cpu(by_mode, idle, lines, counted["runs"], counted["within"])
 
 
 def windows(found: Sequence[Window], took_ns: Sequence[int]) -> list[Window]:

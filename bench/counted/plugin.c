@@ -4,9 +4,13 @@
  *
  *   -plugin counts.so,out=FILE,go=FILE,cluster=CPUS
  *
- * Nothing is instrumented until the guest writes FILE `go`: the address and the end of
- * handle_softirqs(). Then it gives orders by a NOP, 0f 1f 80 5a5aNNNN. Each mark is a line of JSON
- * in FILE `out` (counts.py).
+ * Nothing is instrumented until the guest writes FILE `go`, hexadecimal numbers: the address and
+ * the end of handle_softirqs(), and then of each BPF program that is to be counted. Then it gives
+ * orders by a NOP, 0f 1f 80 5a5aNNNN. Each mark is a line of JSON in FILE `out` (counts.py).
+ *
+ * Instructions of a BPF program are those from its first one to its return, of what it calls, too:
+ * not of another of these programs, nor of interrupts and faults that come meanwhile. Each of these
+ * begins with CLD, which is nowhere else in the kernel's way, and ends with IRETQ.
  *
  * For `-accel tcg,thread=single -icount shift=0` only: one host thread runs all CPUs, nothing is
  * locked. There, QEMU 10.0 calls back with the number of the CPU that translated the block, not of
@@ -32,6 +36,13 @@
 enum order { MARK, MODEL_ON, MODEL_OFF, SLICES_EQUAL, SLICES_OF_QEMU, IDLE = 0xff };
 enum mode { USER, KERNEL, SOFTIRQ, MODES, IN_IDLE = MODES };
 enum { NO_REGISTERS, LOADS_AND_STORES = 3 };
+enum { MOST_PROGRAMS = 250, MOST_CALLS = 16 };
+enum event { NOTHING, BEGINS = 1, RETURNS = 2, INTERRUPTS = 4, RESUMES = 8 };
+
+struct block {
+	uint16_t count;
+	uint8_t mode, events, program; /* which one begins or returns */
+};
 
 struct tb;
 struct insn;
@@ -85,6 +96,21 @@ static uint64_t instructions[MOST_CPUS][MODES + 1];
 static uint64_t lines[MOST_CPUS][MODES][KINDS];
 static int64_t budget;
 
+/* BPF programs that a CPU executes, the innermost one last; interrupts that it has not yet returned
+ * from since that one began. */
+struct call {
+	uint8_t program;
+	unsigned int interrupts;
+};
+
+static struct {
+	uint64_t begin, end;
+} programs[MOST_PROGRAMS];
+static int program_count;
+static struct call calls[MOST_CPUS][MOST_CALLS];
+static int depth[MOST_CPUS];
+static uint64_t runs[MOST_CPUS][MOST_PROGRAMS], within[MOST_CPUS][MOST_PROGRAMS];
+
 static int executing(void)
 {
 	static void *last;
@@ -103,12 +129,43 @@ static enum mode mode_now(int cpu, enum mode of_code)
 	return of_code == KERNEL && in_softirq[cpu] ? SOFTIRQ : of_code;
 }
 
+static void count_programs(int cpu, const struct block *block)
+{
+	struct call *call = depth[cpu] ? &calls[cpu][depth[cpu] - 1] : NULL;
+
+	if (block->mode != KERNEL) {
+		depth[cpu] = 0;
+		return;
+	}
+	if (block->events & INTERRUPTS && call)
+		call->interrupts++;
+	if (block->events & BEGINS) {
+		if (depth[cpu] == MOST_CALLS)
+			abort();
+		call = &calls[cpu][depth[cpu]++];
+		*call = (struct call){ .program = block->program };
+		runs[cpu][block->program]++;
+	}
+	if (!call)
+		return;
+	if (!call->interrupts)
+		within[cpu][call->program] += block->count;
+	if (block->events & RESUMES && call->interrupts)
+		call->interrupts--;
+	else if (block->events & RETURNS && call->program == block->program && !call->interrupts)
+		depth[cpu]--;
+}
+
 static void on_block(unsigned int translator, void *data)
 {
 	int cpu = executing();
+	struct block block;
 
 	(void)translator;
-	instructions[cpu][mode_now(cpu, (uintptr_t)data >> 16)] += (uintptr_t)data & 0xffff;
+	memcpy(&block, &data, sizeof(block));
+	instructions[cpu][mode_now(cpu, block.mode)] += block.count;
+	if (block.events || depth[cpu])
+		count_programs(cpu, &block);
 }
 
 static void on_access(unsigned int translator, access how, uint64_t address, void *data)
@@ -153,6 +210,10 @@ static void mark(void)
 			fputs(", ", out);
 			write_numbers(NAMES[mode], lines[cpu][mode], KINDS);
 		}
+		fputs(", ", out);
+		write_numbers("runs", runs[cpu], program_count);
+		fputs(", ", out);
+		write_numbers("within", within[cpu], program_count);
 		fputs("}", out);
 	}
 	fputs("]\n", out);
@@ -236,18 +297,45 @@ static bool leaves(uint64_t at, const uint8_t *code, size_t size)
 	return to < softirq_begin || to >= softirq_end;
 }
 
+static enum event event_of(const uint8_t *code, size_t size)
+{
+	if (size == 1 && code[0] == 0xfc)
+		return INTERRUPTS;
+	return size == 2 && code[0] == 0x48 && code[1] == 0xcf ? RESUMES : NOTHING;
+}
+
+/* A call begins a block, and a return ends one. */
+static void look_for_program(struct block *block, uint64_t first, const uint8_t *last)
+{
+	for (int i = 0; i < program_count; i++) {
+		if (first < programs[i].begin || first >= programs[i].end)
+			continue;
+		block->program = i;
+		if (first == programs[i].begin)
+			block->events |= BEGINS;
+		if (last[0] == 0xc3)
+			block->events |= RETURNS;
+	}
+}
+
 static void translate(plugin id, struct tb *tb)
 {
 	size_t count = qemu_plugin_tb_n_insns(tb);
 	enum mode mode = USER;
+	struct block block = { .count = count };
 	uint8_t code[16];
+	size_t size = 0;
+	void *data = NULL;
 
 	(void)id;
 	for (size_t i = 0; i < count; i++) {
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		size_t size = qemu_plugin_insn_data(insn, code, sizeof(code));
+
+		size = qemu_plugin_insn_data(insn, code, sizeof(code));
 		int order = order_of(code, size);
 
+		if (program_count)
+			block.events |= event_of(code, size);
 		if (order == IDLE)
 			mode = IN_IDLE;
 		else if (mode == USER && qemu_plugin_insn_vaddr(insn) >> 63)
@@ -256,9 +344,11 @@ static void translate(plugin id, struct tb *tb)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_order, NO_REGISTERS,
 							       (void *)(intptr_t)order);
 	}
+	look_for_program(&block, qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0)), code);
 	for (size_t i = 0; i < count && mode != IN_IDLE; i++) {
 		struct insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		size_t size = qemu_plugin_insn_data(insn, code, sizeof(code));
+
+		size = qemu_plugin_insn_data(insn, code, sizeof(code));
 		uint64_t at = qemu_plugin_insn_vaddr(insn);
 
 		qemu_plugin_register_vcpu_mem_cb(insn, on_access, NO_REGISTERS, LOADS_AND_STORES,
@@ -270,8 +360,9 @@ static void translate(plugin id, struct tb *tb)
 			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_softirq, NO_REGISTERS,
 							       NULL);
 	}
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGISTERS,
-					     (void *)(uintptr_t)(mode << 16 | count));
+	block.mode = mode;
+	memcpy(&data, &block, sizeof(block));
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGISTERS, data);
 }
 
 static void instrument(plugin id)
@@ -279,19 +370,34 @@ static void instrument(plugin id)
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
 }
 
+static bool read_range(FILE *file, uint64_t *begin, uint64_t *end)
+{
+	return fscanf(file, "%" SCNx64 " %" SCNx64, begin, end) == 2;
+}
+
+static bool read_go(FILE *file)
+{
+	if (!read_range(file, &softirq_begin, &softirq_end))
+		return false;
+	while (program_count < MOST_PROGRAMS &&
+	       read_range(file, &programs[program_count].begin, &programs[program_count].end))
+		program_count++;
+	return true;
+}
+
 static uint64_t timer[32];
 
 static void look_for_go(void *data)
 {
 	FILE *file = current_cpu ? fopen(go, "r") : NULL;
-	int read = 0;
+	bool read = false;
 
 	(void)data;
 	if (file) {
-		read = fscanf(file, "%" SCNx64 " %" SCNx64, &softirq_begin, &softirq_end);
+		read = read_go(file);
 		fclose(file);
 	}
-	if (read == 2)
+	if (read)
 		qemu_plugin_reset(self, instrument);
 	else
 		timer_mod_ns(timer, icount_get() + POLL_NS);

@@ -19,7 +19,8 @@ Counted = list[dict[str, list[int]]]
 
 
 def counted(instructions: int) -> Counted:
-    """A mark: each CPU executed so many, nine tenths of them in the idle loop."""
+    """A mark: each CPU executed so many, nine tenths of them in the idle loop, and a tenth of the
+    others in a BPF program, which ran once in EACH."""
     tenth = instructions // 10
     none = [0] * len(KINDS)
     return [
@@ -28,6 +29,8 @@ def counted(instructions: int) -> Counted:
             "user": [*none],
             "kernel": [*none],
             "softirq": [*none],
+            "runs": [instructions // EACH],
+            "within": [tenth // 10],
         }
         for _ in range(CPUS)
     ]
@@ -49,6 +52,7 @@ def test_a_window_is_the_difference_of_two_marks() -> None:
     assert first == second
     assert all(cpu.executed == EACH and cpu.busy == EACH // 10 for cpu in first)
     assert first[0].instructions == {"user": 50_000, "kernel": 25_000, "softirq": 25_000}
+    assert (first[0].runs, first[0].within) == ([1], [EACH // 100])
 
 
 def halted(end: Counted) -> None:

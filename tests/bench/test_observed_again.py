@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Observing executes as much as is kept in bench/observed.json, counted again in the
+guest. After a change that is wanted, `python -m bench observed` keeps the new figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.counted.bounds import ROUNDS, count, kept
+from bench.counted.observed import differing
+from tests.guest.boot import ROOT
+
+__all__: list[str] = []
+
+GUEST_S = 3600.0
+
+
+@pytest.mark.timeout(GUEST_S)
+def test_observing_executes_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert differing(kept(), count(ROUNDS).samples["figures"]) == []
