@@ -19,7 +19,8 @@ from typing import BinaryIO, NamedTuple
 from tests.guest.boot import Outcome, run
 from tests.guest.machine import Machine
 
-__all__ = ["EVERY_NIC", "Group", "machines_of", "not_ended", "run_tests", "together"]
+__all__ = ["EVERY_NIC", "Group", "machines_of", "not_ended", "run_tests", "that_failed"]
+__all__ += ["together"]
 
 EVERY_NIC = ["--nic", "every"]
 
@@ -64,6 +65,12 @@ def not_ended(group: Group, report: str) -> Group:
     names = [file.name for file in group.files]
     first = names.index(begun[-1]) if begun else 0
     return group._replace(files=group.files[first:])
+
+
+def that_failed(group: Group, report: str) -> Group:
+    """The tests of which pytest's summary says so, in place of their files."""
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", report, re.MULTILINE)
+    return group._replace(files=tuple(map(Path, failed)))
 
 
 def run_tests(group: Group, report: BinaryIO, timeout_s: float) -> Outcome:
