@@ -27,7 +27,7 @@ if "ATFND_GUEST" not in os.environ:  # seconds to import there, and nobody uses 
     from hypothesis import settings
 
     # No test asserts how fast a machine is. The suite draws the same examples in each run.
-    settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
+    settings.register_profile("suite", deadline=None, derandomize=True)
     settings.register_profile("soak", deadline=None, max_examples=1000)
     settings.load_profile(os.environ.get("ATFND_HYPOTHESIS", "suite"))
 
