@@ -30,7 +30,7 @@ FULL = {
     "test_full": "thousands of flows",
     "test_full_cores": "waits until a CPU counts as full",
     "test_gain_lab": "compares shares of traffic",
-    "test_guarding": "pairs of slots, twenty of them",
+    "test_guarding": "pairs of slots, fifteen of them",
     "test_guest": "every file of tests/guest",
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",

@@ -21,7 +21,7 @@ import pytest
 from bench.meter import FlowCount
 from tests.applications import CPUS, Application, delivered
 from tests.bed import Bed, a_bed
-from tests.daemons import OBSERVERS, Row, policy
+from tests.daemons import Row, policy
 from tests.labs import Lab
 from tests.wait import until
 
@@ -54,19 +54,14 @@ FIGURES = re.compile(
     r"byte of core: core [\d.]+ .?B/s at [\d.]+ .?B a CPU-second and [\d.e+]+ ns a byte, "
     r"llc [\d.]+ .?B/s at [\d.]+ .?B a CPU-second and [\d.e+]+ ns a byte"
 )
-bpf_only = pytest.mark.parametrize("bed", ["bpf"], indirect=True)
 
 
-@pytest.fixture(scope="module", params=OBSERVERS)
-def bed(
-    request: pytest.FixtureRequest, shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bed]:
+@pytest.fixture(scope="module")
+def bed(shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     folder = tmp_path_factory.mktemp("daemon")
-    with a_bed(shared_lab, folder, request.param, policy(RULES)) as made:
+    with a_bed(shared_lab, folder, "bpf", policy(RULES)) as made:
         name, usual = shared_lab.nic.name, ["env", "ATFND_PACE=1"]  # windows of two seconds
-        made.daemon.start(
-            "--nic", name, "--arm", name, "--observer", request.param, wrapped=usual
-        )  # fmt: skip
+        made.daemon.start("--nic", name, "--arm", name, wrapped=usual)
         yield made
 
 
@@ -167,7 +162,6 @@ def test_a_full_core_is_tried_and_what_pays_is_kept_and_remembered(bed: Bed) -> 
     heir.end()
 
 
-@bpf_only
 @pytest.mark.timeout(400)
 def test_what_does_not_pay_goes_back_and_waits(bed: Bed) -> None:
     """The trial before was a minute ago at least, on this NIC."""
@@ -188,7 +182,6 @@ def test_what_does_not_pay_goes_back_and_waits(bed: Bed) -> None:
     app.end()
 
 
-@bpf_only
 def test_other_flows_are_nobodys_business(bed: Bed) -> None:
     usual = bed.apps.tcp(port=next(USUAL))
     row = bed.steered(usual)
