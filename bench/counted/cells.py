@@ -257,6 +257,7 @@ def _figures(said: dict[str, Any], window: Window, bed: Bed) -> dict[str, Any]:
         "requests": of,
         "instructions": {m: sum(cpu.instructions[m] for cpu in here) / of for m in MODES},
         "busiest_instructions": busiest.busy / of,
+        "daemons_instructions": window[bed.cpus[-1]].busy / of,
         "lines": {kind: sum(cpu.found(kind) for cpu in here) / of for kind in KINDS},
         "ns": {name: sum(cpu.ns(name) for cpu in here) / of for name in LATENCIES_NS},
         "busiest_ns": {name: busiest.ns(name) / of for name in LATENCIES_NS},

@@ -81,6 +81,7 @@ def _cell(measured: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
         "spread": round((max(totals) - min(totals)) / mean(totals), 4),
         "instructions_by_mode": {mode: of("instructions", mode) for mode in MODES},
         "instructions_on_the_busiest_cpu": of("busiest_instructions"),
+        "instructions_on_the_daemons_cpu": of("daemons_instructions"),
         "lines_per_request": round(mean(map(_moved, windows)), 2),
         "lines_by_kind": {kind: of("lines", kind) for kind in KINDS},
         "estimate_ns": {each: of("ns", each) for each in LATENCIES_NS},

@@ -102,9 +102,10 @@ def cells(path: Path = CELLS) -> list[dict[str, Any]]:
 
 
 def keep(found: Report, commit: str, path: Path = CELLS) -> None:
-    """Write its cells into the file; all others stay."""
+    """Write its cells into the file, a line each; all others stay."""
     kept = {tuple(each[word] for word in KEY): each for each in cells(path)}
     for each in found.samples["cells"]:
         kept[tuple(each[word] for word in KEY)] = {**each, "commit": commit}
-    document = {"estimates": LATENCIES, "latencies_ns": LATENCIES_NS, "cells": [*kept.values()]}
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    lines = ",\n".join(map(json.dumps, kept.values()))
+    about = f'"estimates": {json.dumps(LATENCIES)},\n"latencies_ns": {json.dumps(LATENCIES_NS)}'
+    path.write_text(f'{{{about},\n"cells": [\n{lines}\n]}}\n')

@@ -24,6 +24,7 @@ def window(instructions: float, lines: float) -> dict[str, Any]:
         "requests": 700,
         "instructions": dict.fromkeys(MODES, instructions),
         "busiest_instructions": 2 * instructions,
+        "daemons_instructions": instructions,
         "lines": dict.fromkeys(KINDS, lines),
         "ns": dict.fromkeys(LATENCIES_NS, 20_000.0),
         "busiest_ns": dict.fromkeys(LATENCIES_NS, 15_000.0),
