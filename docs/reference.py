@@ -33,7 +33,6 @@ _SECTIONS = {  # as in a file: from the outside in
     "forwarding[]": "ForwardingEntry",
     "forwarding[].match": "ForwardingMatchEntry",
     "forwarding[].placement": "PairPlacementEntry",
-    "forwarding[].translated": "TranslatedEntry",
     "host": "HostEntry",
     "host.softirq_budget": "SoftirqBudgetEntry",
     "daemon": "DaemonEntry",

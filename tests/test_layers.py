@@ -242,7 +242,7 @@ QUESTIONS = {
     "flows_to_match", "of_cookie",
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
     "next_due_ns", "outlived", "piloted", "planned", "ports_to_judge", "ports_to_match", "pressing",
-    "report", "shared_ports", "slots", "standing", "steered", "steering", "threads", "translated",
+    "report", "shared_ports", "slots", "standing", "steered", "steering", "threads",
     "tried", "values", "forwarding_settled", "why_forwarded", "why_no_port",
 }  # fmt: skip
 READERS = {

@@ -135,7 +135,6 @@ LONG = (
     "test_steering",
     "test_sockdiag",
     "test_ctl",
-    "test_translated",
     "test_arming",
     "test_matching_daemon",
     "test_adoption",

@@ -176,8 +176,7 @@ class Recorder:
         """The machine and the flows of the table, as if they were seen just now."""
         yield self._machine()
         now_ns, memory = time.monotonic_ns(), self._engine.memory
-        every = [*memory.table, *memory.table.overflowed.values()]
-        for flow in (each for each in every if not each.translated):
+        for flow in [*memory.table, *memory.table.overflowed.values()]:
             if flow.nic in self._sessions and not flow.key.wide:
                 watch = self._sessions[flow.nic].watch
                 yield self._seen(watch, _as_seen(flow, watch, now_ns), now_ns)

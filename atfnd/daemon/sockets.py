@@ -15,7 +15,6 @@ from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.recording import Recorder
 from atfnd.daemon.session import Sessions
-from atfnd.daemon.translating import tracked
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     AuditDue,
@@ -215,7 +214,7 @@ class SocketReader:
         for cookie in table.cookies() - {use.cookie for use in uses}:
             for flow in table.of_cookie(cookie):
                 session = self._sessions.get(flow.nic)
-                if session is None or flow.key.wide or flow.translated:
+                if session is None or flow.key.wide:
                     continue
                 with suppress(OSError):  # the kernel does not say: then the list counts
                     if session.socket_of(flow.key) == cookie:
@@ -243,15 +242,10 @@ class SocketReader:
             self._log.add("bootstrap", what, "there before this run", nic=watch.facts.name)
 
     def adopt(self, nic: str, left: Sequence[Filter]) -> None:
-        """Take over the filters that an earlier run left in a NIC, with their sockets, or with what
-        conntrack says of them."""
+        """Take over the filters that an earlier run left in a NIC, with their sockets."""
         if left:
             self._executor.take(AuditDue())
-            uses = self._observer.inventory()
-            sockets = {use.key for use in uses}
-            keys = {each.match.key() for each in left if each.match is not None} - sockets
-            found = tracked(self._sessions[nic].watch.nic.netns, filter(_is_one_flow, keys))
-            self._executor.take(FiltersLeft(nic, left, uses, found))
+            self._executor.take(FiltersLeft(nic, left, self._observer.inventory()))
 
     def forget_unknown(self) -> None:
         """Sockets that were reported and have no entry: have the observer report them again when
@@ -261,7 +255,3 @@ class SocketReader:
         known |= {flow.cookie for flow in memory.table.overflowed.values()}
         if unknown := {use.cookie for use in self._observer.audit()} - known:
             self._observer.forget(unknown)
-
-
-def _is_one_flow(key: FlowKey) -> bool:
-    return not key.wide and bool(key.remote_port)

@@ -45,7 +45,6 @@ from atfnd.daemon.served import Served
 from atfnd.daemon.session import NicSession, Sessions, moving
 from atfnd.daemon.sockets import SocketReader
 from atfnd.daemon.surveying import Surveying
-from atfnd.daemon.translating import Translating
 from atfnd.daemon.trying import Trying
 from atfnd.daemon.wanted_reports import WantedReports
 from atfnd.daemon.watched_queues import WatchedQueues
@@ -169,7 +168,6 @@ class Supervisor:
         self._pairing = Pairing(sessions, cpus, engine)
         reporter.forwarded = self._pairing.totals
         self._forwarded = Forwarded(engine, in_force, sessions, self._pairing, log, executor.take)
-        self._translating = Translating(engine, executor, sessions, in_force, log, self._shortage)
         self._remembering = Remembering(reporter.status)
         self.source = Served(
             reporter,
@@ -279,7 +277,6 @@ class Supervisor:
         self._guarding.pace = self.guard_pace
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
         chores += [self._pairing.keep(), self._remembering.keep(self.pace)]
-        chores.append(self._translating.keep(self.pace))
         chores.append(own_cpu.keep(self._spent))
         chores += map(rounds.regularly, looks)
         for trials in (self._trying, self._autopiloting):

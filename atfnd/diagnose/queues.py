@@ -220,8 +220,7 @@ def _rfs(nic: NicView) -> Iterator[Finding]:
 def _hash(nic: NicView) -> Iterator[Finding]:
     if nic.symmetric_hash and RSS_KEY not in nic.settings:
         what = "rss_hash: symmetric is not in force: this NIC does not let anybody set a hash key"
-        advice = "bring the directions together by filters: `translated` in docs/forwarding.md"
-        yield Finding(nic.name, Level.NOTE, what, advice)
+        yield Finding(nic.name, Level.NOTE, what)
     elif nic.symmetric_hash and nic.poor_key:
         what = f"rss_hash: symmetric was taken back: {nic.poor_key}"
         yield Finding(

@@ -115,7 +115,6 @@ from atfnd.engine.event import (
     TakenOut,
     TakenUp,
     Tick,
-    TranslatedLooked,
     UndoDue,
     UsageRead,
 )
@@ -123,7 +122,6 @@ from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters
 from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
-from atfnd.engine.forwarding import translated
 from atfnd.engine.forwarding.forwarding import Forwarding
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
@@ -175,7 +173,6 @@ from atfnd.model import (
     Thread,
     ThreadReads,
     Topology,
-    TranslatedFlow,
 )
 from atfnd.model.rss_hash import (
     flow_type_words,
@@ -362,8 +359,7 @@ class Engine:
         """Take over the filters that an earlier run left. A filter without a socket stays until its
         NIC is armed."""
         name, nic, memory = event.nic, self.memory.nics[event.nic].view, self.memory
-        tracked = translated.adopted(event.tracked, memory, now_ns)
-        uses = (*event.uses, *self.handshakes.uses(memory, now_ns), *tracked)
+        uses = (*event.uses, *self.handshakes.uses(memory, now_ns))
         sockets = {Match.of(use.key): use for use in uses}
         known = {Match.of(flow.key) for flow in memory.table.steered(name)}
         ours = [each for each in event.filters if each.match not in known]
@@ -623,7 +619,6 @@ class Engine:
         known = {(use.cookie, use.key) for use in event.uses}
         born = self.handshakes.uses(memory, now_ns)
         uses = [*event.uses, *(use for use in born if (use.cookie, use.key) not in known)]
-        uses += translated.uses(memory, now_ns)
         self._begin(audit.check_sockets(uses, self.views, memory, now_ns))
         self._audited = before.intersection([use.cookie for use in uses])
 
@@ -771,22 +766,6 @@ class Engine:
                 self._log(each.kind, each.what, each.why, nic=name, policy=each.rule_name or None)
             if turned:
                 self._begin(reception.due(nic, memory, now_ns))
-
-    # ---- flows that are forwarded and translated
-
-    def translated(self) -> Mapping[int, TranslatedFlow]:
-        """What the next `TranslatedLooked` must tell of, by cookie."""
-        held = self.memory.translations.held
-        return {cookie: each.now.flow for cookie, each in held.items()}
-
-    def _translated_looked(self, event: TranslatedLooked, now_ns: int) -> None:
-        held_back = self.memory.translations.held_back
-        before = set(held_back)
-        self._begin(translated.look(event.known, event.found, self.memory, now_ns))
-        for rule in held_back.keys() - before:
-            nic = held_back[rule]
-            why = f"order strict, and packets would leave {nic} by another TX queue"
-            self._log("translated", "translated flows stay where they are", why, nic=nic)
 
     # ---- births
 
@@ -1044,9 +1023,6 @@ class Engine:
 
     def _policy_loaded(self, event: PolicyLoaded, now_ns: int) -> None:
         def judge(flow: Flow) -> str | None:
-            if flow.translated:
-                rules = event.policy.forwarding
-                return flow.rule_name if translated.stays(flow, rules) else None
             return event.rules[flow.cookie, flow.key]
 
         for known in self.memory.nics.values():
@@ -1069,9 +1045,8 @@ class Engine:
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""
-        table = self.memory.table
-        exact = (flow for flow in table if not flow.key.wide and not flow.translated)
-        return [*exact, *table.overflowed.values()]
+        exact = (flow for flow in self.memory.table if not flow.key.wide)
+        return [*exact, *self.memory.table.overflowed.values()]
 
     def ports_to_judge(self) -> Mapping[str, frozenset[ServedPort]]:
         """What the next `PortsJudged` must say the policy's rules for, by NIC."""
@@ -1180,8 +1155,7 @@ class Engine:
         flow = self.memory.table.get(action.key)
         seen = None if flow is None else flow.rx_queue
         cookie = None if flow is None else flow.cookie
-        comes, onwards = origins(action, rss, seen), translated.onwards(flow, self.memory)
-        return Wanted(action, mode, comes, rss, action.live, None, cookie, onwards)
+        return Wanted(action, mode, origins(action, rss, seen), rss, action.live, None, cookie)
 
 
 def _handler_of(kind: type) -> str:

@@ -37,8 +37,6 @@ from atfnd.model import (
     SocketUse,
     ThreadReads,
     Topology,
-    TranslatedFlow,
-    Translation,
 )
 from atfnd.move.command import Ended
 
@@ -583,21 +581,11 @@ class TakenOut(NamedTuple):
 
 
 class FiltersLeft(NamedTuple):
-    """Filters of ours that an earlier run left in a NIC, every socket, and the connections of
-    conntrack that have one of their tuples."""
+    """Filters of ours that an earlier run left in a NIC, and every socket."""
 
     nic: str
     filters: Sequence[Filter]
     uses: Sequence[SocketUse]
-    tracked: Sequence[TranslatedFlow] = ()
-
-
-class TranslatedLooked(NamedTuple):
-    """Flows that are forwarded and translated (`Engine.translated`) as they are now, by cookie;
-    None: its connection has ended. `found`: others that carry much."""
-
-    known: Mapping[int, Translation | None]
-    found: Sequence[Translation]
 
 
 class FiltersListed(NamedTuple):
@@ -663,6 +651,6 @@ Event = (
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
     | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain | AssistDue | AssistEnded
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
-    | ForeignFound | PairsCounted | TranslatedLooked | HostSettingsDue | HostSettingsEnded
+    | ForeignFound | PairsCounted | HostSettingsDue | HostSettingsEnded
     | HostSettingsRead | HostSettingRefused
 )  # fmt: skip

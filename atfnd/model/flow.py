@@ -11,7 +11,6 @@ from typing import NamedTuple
 from atfnd.model.topology import Distance
 
 __all__ = [
-    "TRANSLATED",
     "Direction",
     "Flow",
     "FlowKey",
@@ -29,11 +28,6 @@ __all__ = [
     "endpoint",
     "network_of",
 ]
-
-
-# Cookies of translated flows, up to twice that. The kernel counts those of sockets up from 1, and
-# in interrupts down from 2**64 (include/linux/cookie.h); numbers of JSON are exact up to 2**53.
-TRANSLATED = 1 << 52
 
 
 class Protocol(IntEnum):
@@ -264,11 +258,6 @@ class Flow(NamedTuple):
     home: Distance = Distance.CPU  # the part of the machine that its thread stays in
     pinned: bool | None = None  # as `SocketSeen.pinned`
     home_ns: int = 0  # since when it has been so, as far as was reported
-
-    @property
-    def translated(self) -> bool:
-        """It reaches no socket: it is one direction of a flow that is forwarded and translated."""
-        return TRANSLATED <= self.cookie < 2 * TRANSLATED
 
     @property
     def habit(self) -> Habit:

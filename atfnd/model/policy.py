@@ -154,12 +154,6 @@ class ForwardingRule:
     one_way: bool  # else it is also for what is forwarded back
     placement: PairPlacement
     order: Mode  # STRICT: a TX queue changes only while no packet can be overtaken; or BOUNDED
-    translated_max: int | None = None  # filters for translated flows (NAT); None: they get none
-
-    @property
-    def of_flows(self) -> str:
-        """What flows of the table call it. The name of a flow rule has no space."""
-        return f"forwarding {self.name}"
 
 
 class Share(NamedTuple):
@@ -206,10 +200,6 @@ class Policy:
     def places_forwarded(self) -> bool:
         """Some forwarding rule places channels."""
         return any(rule.placement is not PairPlacement.LEAVE for rule in self.forwarding)
-
-    def translates(self) -> bool:
-        """Some forwarding rule has filters for translated flows."""
-        return any(rule.translated_max is not None for rule in self.forwarding)
 
     def dedicated(self) -> frozenset[int]:
         """The CPUs that some rule dedicates to its flows."""

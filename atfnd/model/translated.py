@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
 
-__all__ = ["TranslatedFlow", "Translation"]
+__all__ = ["TranslatedFlow"]
 
 
 class TranslatedFlow(NamedTuple):
@@ -25,16 +25,3 @@ class TranslatedFlow(NamedTuple):
         if self.original_bytes is None or self.reply_bytes is None:
             return None
         return self.original_bytes + self.reply_bytes
-
-    def bytes_of(self, key: FlowKey) -> int | None:
-        """Of the direction with this key."""
-        return self.original_bytes if key == self.original else self.reply_bytes
-
-
-class Translation(NamedTuple):
-    """A translated flow, and where its packets come in."""
-
-    flow: TranslatedFlow
-    ingress: str | None  # the NIC of the original direction; None: none that is served
-    egress: str | None  # that of the answers
-    bytes_per_s: float | None  # of both directions, lately; None: not known yet

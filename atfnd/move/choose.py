@@ -179,8 +179,6 @@ def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
 
 def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
     """The first condition of HOLD that fails. None: HOLD is strict here."""
-    if wanted.mode is Mode.STRICT and wanted.onwards not in (None, 1):
-        return "it is forwarded, and its packets could overtake others in another TX queue"
     if wanted.origins is None or wanted.targets is None:
         return "it is not known through which queues its packets come"
     if why := _why_gone(wanted, port):
@@ -301,6 +299,4 @@ def _why_no_gap(wanted: Wanted) -> str | None:
     key = wanted.action.key
     if key is None or key.wide or not key.remote_port:
         return "it is open to any remote, and its gaps cannot be seen"
-    if wanted.onwards is not None:
-        return "it is forwarded, and its gaps cannot be seen"
     return None

@@ -54,9 +54,6 @@ class Wanted(NamedTuple):
     live: bool = True  # its socket lives; of a queue: it delivers
     first_data_ns: int | None = None  # no data can come before this; None: data may be in flight
     cookie: int | None = None  # of the flow's socket, by which its packets are watched
-    # Packets that are forwarded reach no socket and cannot be watched: how many TX queues they may
-    # go out by (0: not known). None: they reach a socket.
-    onwards: int | None = None
 
     @property
     def subject(self) -> Subject:

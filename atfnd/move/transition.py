@@ -108,8 +108,6 @@ class Transition(NamedTuple):
             if self.blind:
                 return Verdict.UNPROVEN, "telemetry was lost"
             return Verdict.VERIFIED, "no connection was being established"
-        if self.mechanism is Mechanism.HOLD and self.wanted.onwards not in (None, 1):
-            return Verdict.DONE, f"{self.why}; its old TX queue may not have drained"
         if self.mechanism is Mechanism.HOLD and self._open():
             return Verdict.PROVEN, self.why
         if not self.seen:
@@ -131,11 +129,9 @@ class Transition(NamedTuple):
         return "it is not known when it was established"
 
     def _open(self) -> bool:
-        """It cannot be watched: it is many flows, by a key that is open to many remotes, or it is
-        forwarded."""
+        """It is many flows, which cannot be watched: a key that is open to many remotes."""
         key = self.wanted.action.key
-        forwarded = self.wanted.onwards is not None
-        return forwarded or (key is not None and (key.wide or not key.remote_port))
+        return key is not None and (key.wide or not key.remote_port)
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from atfnd.engine.event import (
 )
 from atfnd.model import (
     Filter,
-    FlowKey,
     FlowRule,
     Match,
     Placement,
@@ -35,7 +34,6 @@ from atfnd.model import (
     SocketUse,
     Thread,
     ThreadReads,
-    TranslatedFlow,
 )
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observation
@@ -324,22 +322,6 @@ class TestSocketsFromBefore:
         parts.observer.sockets = [use(1)]
         parts.sockets.adopt("nic", left)
         assert parts.of(FiltersLeft) == [FiltersLeft("nic", left, [use(1)])]
-
-    def test_conntrack_is_asked_for_those_without_a_socket(
-        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        port = key(3)._replace(remote=bytes(4), remote_port=0)
-        left = [Filter(at, Match.of(each), 1) for at, each in ((7, key(1)), (8, key(2)), (9, port))]
-        parts.observer.sockets = [use(1)]
-        connection = TranslatedFlow(key(2), key(4), 1, 1)
-
-        def tracked(netns: object, keys: Iterable[FlowKey]) -> tuple[TranslatedFlow, ...]:
-            assert [*keys] == [key(2)]
-            return (connection,)
-
-        monkeypatch.setattr("atfnd.daemon.sockets.tracked", tracked)
-        parts.sockets.adopt("nic", left)
-        assert parts.of(FiltersLeft) == [FiltersLeft("nic", left, [use(1)], (connection,))]
 
     def test_without_one_nothing_is_looked_at(self, parts: Parts) -> None:
         parts.sockets.adopt("nic", [])

@@ -137,22 +137,6 @@ def test_a_flow_open_to_any_remote_has_no_gap_to_wait_for() -> None:
     assert "its gaps cannot be seen" in chosen(move, ring(busy_poll=True)).why
 
 
-def test_what_is_forwarded_has_no_gap_that_could_be_seen() -> None:
-    move = wanted()._replace(mode=Mode.BOUNDED, onwards=4)
-    assert chosen(move).mechanism is Mechanism.HOLD
-    none = chosen(move, ring(busy_poll=True))
-    assert none.mechanism is None
-    assert "gap: it is forwarded, and its gaps cannot be seen" in none.why
-
-
-@pytest.mark.parametrize("queues", [0, 2])
-def test_strict_keeps_what_is_forwarded_in_its_tx_queue(queues: int) -> None:
-    assert chosen(wanted()._replace(onwards=1)).mechanism is Mechanism.HOLD
-    stays = chosen(wanted()._replace(onwards=queues))
-    assert stays.mechanism is None
-    assert "its packets could overtake others in another TX queue" in stays.why
-
-
 def test_what_failed_a_flow_is_not_tried_again() -> None:
     bounded = wanted()._replace(mode=Mode.BOUNDED)
     assert chosen(bounded, PORT, Mechanism.HOLD).mechanism is Mechanism.GAP

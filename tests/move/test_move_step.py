@@ -188,20 +188,6 @@ def test_many_flows_are_not_watched(flow: FlowKey) -> None:
     assert not [each for each in move.commands if isinstance(each, Watch)]
 
 
-@pytest.mark.parametrize(("queues", "verdict"), [(1, Verdict.PROVEN), (2, Verdict.DONE)])
-def test_what_is_forwarded_is_not_watched_and_its_drained_ring_proves_one_tx_queue(
-    queues: int, verdict: Verdict
-) -> None:
-    move = Move(wanted(mode=Mode.BOUNDED)._replace(onwards=queues), Mechanism.HOLD)
-    assert not [each for each in move.commands if isinstance(each, Watch)]
-    move(QueueHeld(1, T0)).written()
-    move(Asleep(0, T0 + TIMES.pipe_ns), TIMES.pipe_ns)
-    move(Released(1, unbroken=True))
-    move(TimerDue(), TIMES.verify_ns)
-    assert move.ended().verdict is verdict
-    assert ("TX queue" in move.ended().why) is (queues > 1)
-
-
 def test_a_move_that_nobody_chose_is_not_begun() -> None:
     with pytest.raises(ValueError, match="deferred"):
         Move(wanted(), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atfnd.model import TRANSLATED, Flow, FlowKey, FlowState, Match, NicView, Protocol, Queue
+from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Protocol, Queue
 from atfnd.serve.explain.explain import (
     Explanation,
     explain,
@@ -47,14 +47,6 @@ def test_steered_but_not_yet_seen() -> None:
     assert "not yet verified" in answer.verdict
     assert "None of its packets has been observed yet." in answer.chain
     assert answer.advice is None
-
-
-def test_what_is_translated_reaches_no_socket() -> None:
-    entry = flow(40_000)._replace(cookie=TRANSLATED + 1, thread=None, rx_cpu=None, rx_queue=None)
-    answer = explained(entry, lab(OURS))
-    assert answer.chain[0].endswith("is forwarded here under another address or port (NAT).")
-    assert answer.chain[-1].startswith("No socket here gets its packets")
-    assert "atfnctl filters" in answer.verdict
 
 
 def test_steered_but_unused_since_the_rule_changed() -> None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is forwarded: where channels are served, and translated flows."""
+"""What is forwarded: where channels are served."""

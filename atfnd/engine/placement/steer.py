@@ -36,9 +36,8 @@ from atfnd.model import (
     Topology,
 )
 
-__all__ = ["BOTH_WAYS", "due", "own", "paid", "relieve", "retry", "seen", "take_up"]
+__all__ = ["due", "own", "paid", "relieve", "retry", "seen", "take_up"]
 
-BOTH_WAYS = "it is forwarded and translated: both directions come to CPU {}"
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
 _GUEST_NS = 30_000_000  # an owner may be several threads: its queue may come along
@@ -215,10 +214,9 @@ def _admitted(flow: Flow, memory: Memory) -> bool:
 
 def _spot(flow: Flow, nic: NicView, memory: Memory) -> Spot:
     filter_queue = None if flow.location is None else flow.target_queue
-    spot = guest(
+    return guest(
         placement_of(flow, memory), flow.app_cpu, flow.thread, nic, memory, filter_queue, flow.home
     )
-    return spot._replace(why=BOTH_WAYS.format(flow.app_cpu)) if flow.translated else spot
 
 
 def _owning(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:

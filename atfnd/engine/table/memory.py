@@ -11,7 +11,6 @@ from atfnd.engine.autopilot.pilot import PilotState
 from atfnd.engine.balancers import Balancers
 from atfnd.engine.cpu_budget import CpuBudget
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.forwarding.translations import Translations
 from atfnd.engine.hash_key import Spread
 from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
 from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
@@ -106,8 +105,7 @@ class RulesInForce:
     def order(self, name: str) -> Mode:
         """How a flow of this rule may be moved; strict when the rule is not known, as for an
         adopted flow."""
-        forwarding = (each for each in self.forwarding if each.of_flows == name)
-        rule = self._steering(name) or next(forwarding, None)
+        rule = self._steering(name)
         return self.leaving.get(name, Mode.STRICT) if rule is None else rule.order
 
     def placement(self, name: str) -> Placement:
@@ -267,7 +265,6 @@ class Memory:
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     audited_ns: int = 0  # when recent use was last read
     trials: Trials = field(default_factory=Trials)  # of the placement `auto`
-    translations: Translations = field(default_factory=Translations)  # that are steered
     balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
     cpu: CpuBudget = field(default_factory=lambda: CpuBudget(1.0))  # of the daemon itself
     host: HostKnown = field(default_factory=HostKnown)  # of the whole machine

@@ -341,7 +341,6 @@ def _forwarding_rule(rule: ForwardingEntry, source: str) -> ForwardingRule:
         one_way=rule.one_way,
         placement=PairPlacement(f"mode {place.mode}" if place.pair is None else place.pair),
         order=Mode(rule.order),
-        translated_max=None if rule.translated is None else rule.translated.filters,
     )
 
 

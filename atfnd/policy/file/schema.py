@@ -648,14 +648,6 @@ class PairPlacementEntry(Entry):
         return self
 
 
-class TranslatedEntry(Entry):
-    """Filters that bring both directions of a translated flow (NAT) to one CPU."""
-
-    filters: Annotated[int, Field(ge=1)]
-    """The most filters for the translated flows of this rule, one or two for each. Those that carry
-    most get them, after the flows of sockets."""
-
-
 class ForwardingEntry(Entry):
     """A rule for what is forwarded. The first that matches a pair of interfaces decides."""
 
@@ -672,9 +664,6 @@ class ForwardingEntry(Entry):
     order: Literal["strict", "bounded"] = "strict"
     """When packets may get another TX queue: `strict`, only while none of them is forwarded;
     `bounded`, at once, which may reorder those that wait in the old one."""
-    translated: Annotated[TranslatedEntry | None, something("a mapping")] = None
-    """Filters for translated flows (NAT), whose two directions no hash brings together; default:
-    none. docs/forwarding.md."""
 
 
 class TableEntry(Entry):

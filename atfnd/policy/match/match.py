@@ -49,7 +49,6 @@ __all__ = [
     "armed",
     "asks_direction",
     "filter_budget",
-    "forwarding_rule",
     "forwarding_rules",
     "guarded",
     "has_threshold",
@@ -195,19 +194,6 @@ def qualify(policy: Policy) -> tuple[int, int, int]:
 def interface_rule(rules: Iterable[InterfaceRule], nic: NicFacts) -> InterfaceRule | None:
     """The rule for an interface. Of a policy that was loaded, the built-in last one matches any."""
     return next((rule for rule in rules if _is_for(rule, nic.name, nic.device.driver)), None)
-
-
-def forwarding_rule(
-    rules: Iterable[ForwardingRule], ingress: str, egress: str
-) -> ForwardingRule | None:
-    """The rule for what is forwarded from one interface to another. None: there is none."""
-    for rule in rules:
-        comes, goes = meets_one(rule.ingress), meets_one(rule.egress)
-        if comes(ingress) and goes(egress):
-            return rule
-        if not rule.one_way and comes(egress) and goes(ingress):
-            return rule
-    return None
 
 
 def is_named(rule: InterfaceRule, ifname: str) -> bool:

@@ -36,8 +36,6 @@ _RECEIVED = {
 def thread_link(flow: Flow) -> str:
     """Which thread uses it, and where."""
     thread = flow.thread
-    if flow.translated:
-        return f"{flow.key} is forwarded here under another address or port (NAT)."
     if thread is None:
         return f"{flow.key} is used on CPU {flow.app_cpu}; its thread is not known."
     return f"{flow.key} is used on CPU {flow.app_cpu} by {_named(thread)}."
@@ -144,8 +142,6 @@ def _held_link(nic: NicView, queue: Queue) -> list[str]:
 
 def seen_link(flow: Flow | SocketFound, topology: Topology) -> str:
     """Where its packets came in, as the socket shows it."""
-    if isinstance(flow, Flow) and flow.translated:
-        return "No socket here gets its packets, so atfnd does not see where they come in."
     if flow.rx_cpu is None:
         return "None of its packets has been observed yet."
     queue = "" if flow.rx_queue is None else f"from queue {flow.rx_queue} "

@@ -261,8 +261,6 @@ def _followed(flow: Flow, nic: NicView, queue: Queue) -> str | None:
 
 def _steered_and(flow: Flow, nic: NicView, queue: Queue) -> tuple[str, str | None]:
     """The whole chain holds on paper; the observation decides."""
-    if flow.translated:
-        return "Steered; whether packets come by the filter, its hits show: atfnctl filters.", None
     if flow.rx_cpu is None:
         return "Steered; no packet has been observed since, so this is not yet verified.", None
     if placed(flow):

@@ -24,7 +24,6 @@ UNWANTED = {
     "refused",
     "shortage",
     "reload-failed",
-    "translated",
     "unproven",
     "violated",
 }
