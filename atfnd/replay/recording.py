@@ -4,9 +4,8 @@
 Each is `{"kind": {fields}}`, the first the machine. Times are CLOCK_MONOTONIC nanoseconds of the
 recorded machine. Pure.
 
-The machine names the format. A new field does not change it: a reader that does not know the field
-skips it, and a missing field has its default. A kind of line that is new does: formats up to
-`FORMAT` are read, later ones refused. Format 1 (it names none) has no births and no sockets.
+The machine names the format; another one is refused. A new field does not change it: a reader that
+does not know the field skips it, and a missing field has its default. A new kind of line does.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = [
     "lines_of",
 ]
 
-FORMAT = 4  # 2: births, listeners, looks; 3: readers of the connections of a port; 4: forks
+FORMAT = 1
 
 
 class RecordedMachine(NamedTuple):
@@ -57,7 +56,7 @@ class RecordedMachine(NamedTuple):
     at_ns: int
     nics: tuple[NicView, ...]
     topology: Topology
-    format: int = 1
+    format: int
 
 
 class RecordedSocket(NamedTuple):
@@ -178,9 +177,9 @@ def lines_of(text: Iterable[str], file: str) -> Iterator[Line]:
         line = _line(words, f"{file}:{number}")
         if number == 1 and not isinstance(line, RecordedMachine):
             raise _none(f"{file}:1: it does not begin with the machine")
-        if isinstance(line, RecordedMachine) and line.format > FORMAT:
-            what = f"{file}:{number}: format {line.format}, of a later atfnd"
-            raise OperatorError(what, f"this one replays formats up to {FORMAT}")
+        if isinstance(line, RecordedMachine) and line.format != FORMAT:
+            what = f"{file}:{number}: format {line.format}, of another version of atfnd"
+            raise OperatorError(what, f"this one replays format {FORMAT}")
         yield line
     if number == 0:
         raise _none(f"{file}: it is empty")

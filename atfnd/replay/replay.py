@@ -96,7 +96,6 @@ class Replay:
     bytes_replayed: int = 0  # and as replayed
     most_filters: int = 0
     lost: int = 0
-    format: int = 0  # of the recording
 
     def __post_init__(self) -> None:
         self._engine = Engine(Memory.of(self.policy))
@@ -135,7 +134,7 @@ class Replay:
     def _machine(self, line: RecordedMachine) -> None:
         """NICs as they are; a queue that was moved here stays where it was moved."""
         old, self._recorded = self._recorded, {nic.name: nic for nic in line.nics}
-        self._topology, self.format = line.topology, line.format
+        self._topology = line.topology
         self._tell(CpusRead(line.topology), line.at_ns)
         for nic in line.nics:
             if old.get(nic.name) == nic:

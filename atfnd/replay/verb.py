@@ -82,7 +82,6 @@ def _summary(played: Replay, took_ns: int) -> dict[str, Any]:
         "locality_recorded": played.bytes_there / seen if seen else None,
         "locality_replayed": played.bytes_replayed / seen if seen else None,
         "lost": played.lost,
-        "format": played.format,
     }
 
 
@@ -98,8 +97,6 @@ def _words(played: Replay, took_ns: int) -> Iterator[str]:
     if found["bytes"]:
         before, after = found["locality_recorded"], found["locality_replayed"]
         yield f"bytes on the application's core: {before:.1%} recorded, {after:.1%} replayed"
-    if played.format < 2:
-        yield "recorded by an older atfnd: without births, hence without filters for many flows"
     if found["lost"]:
         yield f"{found['lost']} lines were lost while it was recorded"
 

@@ -177,11 +177,6 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
         "CPU, and whether the interface was armed.",
         labels=("interface", "local", "armed"),
     )
-    received = CounterMetricFamily(
-        "atfnd_received_bytes",
-        "Sums of atfnd_read_bytes, armed and not, of which the CPU is known.",
-        labels=("interface", "local"),
-    )
     for nic in nics:
         of = (nic.name,)
         armed.add_metric(of, nic.armed)
@@ -200,10 +195,7 @@ def _nics(nics: Iterable[NicCounts]) -> Iterator[Metric]:
         for when, count in (("true", nic.reads.armed), ("false", nic.reads.unarmed)):
             for where, value in _by_locality(count):
                 read.add_metric((nic.name, where, when), value)
-        for where, value in _by_locality(nic.reads.armed.plus(nic.reads.unarmed)):
-            if where != "unseen":
-                received.add_metric((nic.name, where), value)
-    yield from (armed, paused, up, rules, most, slots, read, received)
+    yield from (armed, paused, up, rules, most, slots, read)
 
 
 def _guards(guards: Iterable[NicGuard]) -> Iterator[Metric]:

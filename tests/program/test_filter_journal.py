@@ -187,39 +187,6 @@ def test_a_record_of_another_shape_is_said_and_costs_no_other(
     second.close()
 
 
-def test_files_from_before_journals_named_their_format_are_taken_over(tmp_path: Path) -> None:
-    rules, undo_journal, orders = (tmp_path / name for name in ("a", "b", "c"))
-    rules.write_bytes(line(["+", "eth0", FIELDS, 3]) + line(["@", "eth0", FIELDS, 9]))
-    undo_journal.write_bytes(line(["=", "eth0", "rss", "0 1"]) + line([">", "eth0", "rss", "1 1"]))
-    orders.write_bytes(line(["arm", "eth0"]) + line(["disarm", "eth1"]))
-    journal, values, said = FilterJournal(rules), UndoJournal(undo_journal), OperatorJournal(orders)
-    assert [journal.trouble, values.trouble, said.trouble] == [None] * 3
-    assert list(journal.left["eth0"].values()) == [9]
-    assert values.held("eth0")["rss"] == ("0 1", "1 1", "0 1")
-    assert [said.armed(nic) for nic in ("eth0", "eth1", "eth2")] == [True, False, None]
-    for each in (journal, values, said):
-        each.close()
-
-
-def test_another_queue_in_a_file_of_before_leaves_the_last_two(tmp_path: Path) -> None:
-    """`>` was written before each other queue. A rule found on the last queue or on the one before
-    it is ours; where none was named, a rule on a queue that a probe inserts to is."""
-    path = tmp_path / "rules"
-
-    def ours(first: int | None, *others: int) -> list[int]:
-        turns = [line([">", "eth0", FIELDS, queue]) for queue in others]
-        path.write_bytes(b"".join([line(["+", "eth0", FIELDS, first]), *turns]))
-        journal = FilterJournal(path)
-        [named] = journal.left["eth0"]
-        found = [n for n in range(5) if journal.ours("eth0", [Filter(9, named, n)])]
-        journal.close()
-        return found
-
-    assert ours(1, 2) == [1, 2]
-    assert ours(1, 2, 3) == [2, 3]
-    assert ours(None, 2) == [0, 1]
-
-
 def test_a_match_is_named_or_is_not(tmp_path: Path) -> None:
     journal = FilterJournal(tmp_path / "filters.journal")
     journal.claim("nic", MATCHES[0])

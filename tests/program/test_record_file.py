@@ -191,16 +191,6 @@ def test_a_file_of_another_format_is_set_aside_and_said(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_file_without_a_format_is_of_the_first_one(tmp_path: Path) -> None:
-    path = tmp_path / "a.journal"
-    text = written(path)
-    path.write_bytes(text.split(b"\n", 1)[1])  # as atfnd wrote it before it named the format
-    assert read(path) == (RECORDS, 0)
-    file, records = opened(path, Format("a", 2))
-    assert (records, file.unknown) == ([], "a 1")
-    file.close()
-
-
 def test_a_record_of_no_known_shape_costs_no_other(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     text = written(path)

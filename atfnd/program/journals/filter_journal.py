@@ -4,9 +4,8 @@
 A `RecordFile`: `["+", nic, match, queue]` before an insert, `["@", nic, match, location]` after it,
 `["-", nic, match]` after a delete or a refusal; `["=", nic, match, location, queues]` is all that
 is known of one: before it gets another queue, which may come with another location, and after that
-was refused. `[">", nic, match, queue]` was written for it by earlier versions. The file is written
-without fsync, because filters do not outlive the power either. A filter that was killed between
-insert and location is known by its match and its queues alone.
+was refused. The file is written without fsync, because filters do not outlive the power either. A
+filter that was killed between insert and location is known by its match and its queues alone.
 """
 
 from __future__ import annotations
@@ -79,9 +78,6 @@ class FilterJournal:
                 ours[match] = (None,) if queue is None else (None, queue)
             case "@", [int() as location]:
                 ours[match] = (location, *before)
-            case ">", [int() as queue]:
-                if match in ours:
-                    ours[match] = (None, *before[-1:], queue) if before else (None,)
             case "=", [int() | None as location, [*queues]] if all(
                 isinstance(queue, int) for queue in queues
             ):

@@ -6,8 +6,8 @@ that was cut short is the last line, and is removed; any other line with a wrong
 ignored, and the file is kept as `NAME.damaged`. A file that has grown is written anew with what
 still holds, a few records with each append, and takes the old one's place when it is whole.
 
-The first record names the format: `["format", name, version]`. A file without one is of version 1.
-A file of another format is set aside as `NAME.unknown`, and an empty one takes its place.
+The first record names the format: `["format", name, version]`. A file of another format is set
+aside as `NAME.unknown`, and an empty one takes its place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ _GROWTH_BYTES = 1 << 20
 _COPIED = 8  # records with each append, which stays short for it
 
 _FORMAT = "format"
-_FIRST_VERSION = 1  # files of this version may have no record of their format
 
 _json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder every time
 
@@ -258,11 +257,11 @@ def _all_of(file: int) -> bytes:
 
 
 def _format_of(records: list[Record], ours: Format) -> str | None:
-    """The format of a file that is not ours, in its own words. None: it is ours."""
-    first = records[0] if records else None
-    if first is None or first[0] != _FORMAT:
-        return None if ours.version == _FIRST_VERSION else f"{ours.name} {_FIRST_VERSION}"
-    return None if first[1:] == list(ours) else " ".join(map(str, first[1:]))
+    """The format of a file that is not ours, in its own words. None: it is ours, or the record that
+    names it was damaged."""
+    if not records or records[0][0] != _FORMAT or records[0][1:] == list(ours):
+        return None
+    return " ".join(map(str, records[0][1:]))
 
 
 def _encoded(record: Record) -> bytes:
