@@ -28,7 +28,7 @@ from typing import BinaryIO
 from atfnd.errors import OperatorError
 from bench.counted import build as counted
 from tests.guest import simnic_module
-from tests.guest.fetch import Parts, irqbalance, nftables, parts
+from tests.guest.fetch import Parts, irqbalance, parts
 from tests.guest.initramfs import initramfs
 from tests.guest.machine import DEFAULT_KERNEL, Machine
 from tests.guest.tsc import tsc_khz
@@ -107,8 +107,7 @@ def prepare(kernel: str = DEFAULT_KERNEL) -> Parts:
     """Download and build what a guest with this kernel is made of, where it is missing.
     OperatorError as `run`."""
     found = parts(kernel)
-    for program in (irqbalance, nftables):  # the guest has no network
-        program()
+    irqbalance()  # the guest has no network
     simnic_module.build(found, BUILD)
     return found
 

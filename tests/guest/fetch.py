@@ -21,7 +21,7 @@ from pathlib import Path
 
 from atfnd.errors import OperatorError
 
-__all__ = ["KERNELS", "Parts", "irqbalance", "nftables", "parts", "programs", "servers"]
+__all__ = ["KERNELS", "Parts", "irqbalance", "parts", "programs", "servers"]
 __all__ += ["unpacked"]
 
 BOOKWORM = """\
@@ -150,11 +150,6 @@ def parts(name: str) -> Parts:
 def irqbalance() -> Path:
     """irqbalance, as `programs`."""
     return programs("irqbalance", "irqbalance")
-
-
-def nftables() -> Path:
-    """nft(8), as `programs`."""
-    return programs("nftables", "nftables")
 
 
 def servers() -> Path:

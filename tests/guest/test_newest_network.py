@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What Debian's newest kernel has for machines that forward, bond and encrypt, at work: a flow in a
-flowtable, a bond that loses a port, a WireGuard tunnel.
+"""What Debian's newest kernel has for machines that bond and encrypt, at work: a bond that loses a
+port, a WireGuard tunnel.
 """
 
 from __future__ import annotations
@@ -8,27 +8,19 @@ from __future__ import annotations
 import base64
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from pyroute2 import WireGuard
 
-from atfnd.kernel.system.netns import open_socket, path_of, write_sysctl
-from tests.guest.fetch import nftables
+from atfnd.kernel.system.netns import open_socket, path_of
 from tests.guest.simlab import MODULE, sh, unloaded
 from tests.wait import until
 
 GUEST = ["--kernel", "newest", "--nic", "every"]
 PORT = 7001
 LOST_S = 1.0
-FLOWTABLE = """
-table ip forwarded {
-  flowtable fast { hook ingress priority 0; devices = { r0, r1 }; }
-  chain forward { type filter hook forward priority 0; meta l4proto udp flow add @fast; }
-}
-"""
 
 
 class Ends(NamedTuple):
@@ -77,40 +69,6 @@ def _bound(undo: ExitStack, netns: str, address: str) -> socket.socket:
 def give(netns: str, interface: str, address: str) -> None:
     sh("ip", "-n", netns, "addr", "add", address, "dev", interface)
     sh("ip", "-n", netns, "link", "set", interface, "up")
-
-
-def nft(netns: str, commands: str) -> None:
-    tree = nftables()
-    libraries = f"{tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu"
-    done = subprocess.run(
-        ["ip", "netns", "exec", netns, tree / "usr/sbin/nft", "-f", "-"],
-        env={**os.environ, "LD_LIBRARY_PATH": libraries},
-        input=commands,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_forwarded_flow_is_in_the_flowtable() -> None:
-    with namespaces("router", "left", "right"):
-        for number, end in enumerate(("left", "right")):
-            sh("ip", "link", "add", f"r{number}", "netns", "router", "type", "veth",
-               "peer", "name", "e0", "netns", end)  # fmt: skip
-            give("router", f"r{number}", f"10.20.{number}.1/24")
-            give(end, "e0", f"10.20.{number}.2/24")
-            sh("ip", "-n", end, "route", "add", "default", "via", f"10.20.{number}.1")
-        write_sysctl(path_of("router"), "ipv4/ip_forward", 1)
-        nft("router", FLOWTABLE)
-        with a_flow(("left", "10.20.0.2"), ("right", "10.20.1.2")) as flow:
-
-            def offloaded() -> bool:
-                assert flow.reach_each_other()
-                known = sh("ip", "netns", "exec", "router", "cat", "/proc/net/nf_conntrack")
-                return "[OFFLOAD]" in known
-
-            until(offloaded, "the flow is in the flowtable")
-            assert flow.reach_each_other()
 
 
 def test_a_bond_goes_on_with_its_other_port() -> None:
