@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The only way to the kernel: carries out what the engine asks for, and gives back the results.
-Writes to a NIC, to a cgroup, to an epoll or to irqbalance only for a NIC that is armed; an undo
-also writes for one that is not, and needs a permit."""
+Writes to a NIC, to a cgroup or to irqbalance only for a NIC that is armed; an undo also writes for
+one that is not, and needs a permit."""
 
 from __future__ import annotations
 
@@ -68,7 +68,6 @@ from atfnd.observe import Observer
 from atfnd.program import balance, lending, setting
 from atfnd.program.actuator import apply
 from atfnd.program.cpuset import CGROUPS, Cpusets
-from atfnd.program.epoll import EPOLLS, Epolls
 from atfnd.program.host_settings import HOST, HostSettings
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
@@ -83,8 +82,8 @@ Answer = Callable[[Any], Iterable[Event]]
 
 
 class UndoPermit(NamedTuple):
-    """Our changes are no longer wanted: in a NIC, in the whole machine (HOST), in the cgroups
-    (CGROUPS) or in epolls of applications (EPOLLS)."""
+    """Our changes are no longer wanted: in a NIC, in the whole machine (HOST) or in the cgroups
+    (CGROUPS)."""
 
     of: str
     why: str
@@ -112,7 +111,7 @@ class Executor:
         self._engine, self._sessions, self._observer = engine, sessions, observer
         self._journal, self._undo_journal = journal, undo_journal
         self._changes, self._in_force, self._cpusets = changes, in_force, Cpusets()
-        self._epolls, self._host = Epolls(), HostSettings()
+        self._host = HostSettings()
         self.changed: Callable[[], None] = lambda: None
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
@@ -263,11 +262,6 @@ class Executor:
             self._changes.log.add(kind, what, permit.why, nic=session.name)
         session.watch.threads_changed()
 
-    def assist_epoll(self, action: Action) -> Outcome:
-        """Have an epoll of an application that uses this armed NIC prefer busy polling. Unrecorded:
-        as `write_cpuset`."""
-        return self._write_if_armed(action, partial(setting.tried, self._epolls, verbatim=True))
-
     def _write_if_armed(
         self, action: Action, write: Callable[[UndoJournal, Action], Outcome]
     ) -> Outcome:
@@ -290,15 +284,6 @@ class Executor:
         for each in undone:
             kind = "refused" if each.errno not in DONE else "undo"
             self._changes.log.add(kind, f"{name} {each.left}", permit.why)
-        return undone
-
-    def put_back_epolls(self, names: Iterable[str], permit: UndoPermit) -> list[Undone]:
-        """Let epolls poll again as their applications had set it up."""
-        permit.check(EPOLLS)
-        undone = setting.undo(self._epolls, self._undo_journal, frozenset(names))
-        for each in undone:
-            kind = "refused" if each.errno not in DONE else "undo"
-            self._changes.log.add(kind, f"{each.setting} {each.left}", permit.why)
         return undone
 
     def put_back_cpuset(self, name: str, permit: UndoPermit) -> list[Undone]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from atfnd.daemon.arming import Arming
-from atfnd.daemon.assisting import Assisting
 from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.host_settings import KeptHost
@@ -24,7 +23,6 @@ from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
 from atfnd.program.balance import BALANCER
 from atfnd.program.cpuset import CGROUPS
-from atfnd.program.epoll import EPOLLS
 from atfnd.program.host_settings import HOST
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import ALL, OperatorJournal
@@ -47,7 +45,6 @@ class OperatorCommands:
         executor: Executor,
         arming: Arming,
         cpu_exclusion: CpuExclusion,
-        assisting: Assisting,
         host: KeptHost,
         table: FlowTable,
         journal: FilterJournal,
@@ -56,8 +53,7 @@ class OperatorCommands:
         log: EventLog,
     ) -> None:
         self._nics, self._executor, self._arming = nics, executor, arming
-        self._cpu_exclusion, self._assisting, self._host = cpu_exclusion, assisting, host
-        self._table = table
+        self._cpu_exclusion, self._host, self._table = cpu_exclusion, host, table
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
         self.end_measurement: Callable[[str | None], object] = lambda nic: None  # of it, or of all
@@ -68,7 +64,6 @@ class OperatorCommands:
         self.end_measurement(nic)
         self._order("arm", nic)
         self._cpu_exclusion.arm()
-        self._assisting.arm()
         self.arm_now(session, "asked for")
         self._host.arm()
 
@@ -117,7 +112,7 @@ class OperatorCommands:
         session = self._session(nic)
         self.end_measurement(nic)
         theirs: Collection[object] = session.view.manual
-        for of in (CGROUPS, EPOLLS, HOST, BALANCER):
+        for of in (CGROUPS, HOST, BALANCER):
             theirs = theirs or self._undo_journal.manual(of)
         manual = [f for f in self._table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
         if not (session.view.paused or theirs or manual):
@@ -127,7 +122,6 @@ class OperatorCommands:
         self._switch(session, Resumed)
         self._arming.take_back(session)
         self._cpu_exclusion.take_back()
-        self._assisting.take_back()
         self._host.take_back()
         self.bring_back(session, manual=True)
 
@@ -257,9 +251,9 @@ class OperatorCommands:
         return done
 
     def _release_others(self) -> list[Restored]:
-        """Give cgroups back the CPUs, epolls their values and the machine its settings, as far as
-        no armed NIC asks for them any more."""
-        return [*self._release_cgroups(), *self._assisting.pause(), *self._host.pause()]
+        """Give cgroups back the CPUs and the machine its settings, as far as no armed NIC asks for
+        them any more."""
+        return [*self._release_cgroups(), *self._host.pause()]
 
     def _release_cgroups(self) -> list[Restored]:
         before = self._undo_journal.held(CGROUPS).keys()

@@ -51,16 +51,9 @@ class NicSession:
 
     def socket_of(self, key: FlowKey) -> int | None:
         """The cookie of a flow's socket; None: there is none. OSError: the kernel does not say."""
-        return self._sockets().cookie(key)
-
-    def inode_of(self, key: FlowKey) -> int | None:
-        """As `socket_of`, its inode: /proc shows a socket by that."""
-        return self._sockets().inode(key)
-
-    def _sockets(self) -> SocketLookup:
         if self._lookup is None:
             self._lookup = SocketLookup(self.watch.nic.netns)
-        return self._lookup
+        return self._lookup.cookie(key)
 
     def lives(self, key: FlowKey) -> bool:
         """A socket has this 5-tuple; or many may, or the kernel does not say."""

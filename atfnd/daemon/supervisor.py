@@ -15,7 +15,6 @@ from pathlib import Path
 from atfnd.daemon import own_cpu
 from atfnd.daemon.agenda import Agenda
 from atfnd.daemon.arming import Arming
-from atfnd.daemon.assisting import Assisting
 from atfnd.daemon.autopiloting import Autopiloting
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
@@ -92,7 +91,6 @@ class Supervisor:
         )
         executor.take(CpusRead(cpus.known()))
         self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal)
-        self._assisting = assisting = Assisting(executor, sessions, undo_journal, log)
         self._host = host = KeptHost(executor, undo_journal)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
@@ -117,7 +115,6 @@ class Supervisor:
             executor,
             arming,
             cpu_exclusion,
-            assisting,
             host,
             engine.memory.table,
             journal,
@@ -268,7 +265,6 @@ class Supervisor:
             Loads(self._in_force, self._executor.take).look,
             self._look_at_reads,
             self._forwarded.look,
-            self._assisting.look,
             self._host.look,
         ]
         for look in (self._arming.check, self._arming.inspect, self._executor.know):

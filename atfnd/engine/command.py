@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from atfnd.model import Action, Ban, EpollUser, FlowKey, Match, Outcome, Plan
+from atfnd.model import Action, Ban, FlowKey, Match, Outcome, Plan
 from atfnd.move.command import Ended
 from atfnd.move.event import Event as MoveEvent
 from atfnd.move.event import Wanted
@@ -14,7 +14,6 @@ from atfnd.move.event import Wanted
 __all__ = [
     "Adopt",
     "AskBalancer",
-    "AssistEpolls",
     "Begin",
     "Command",
     "ConfirmBan",
@@ -33,7 +32,6 @@ __all__ = [
     "LookAtPorts",
     "LookAtStrays",
     "PutBackCpuset",
-    "PutBackEpolls",
     "PutBackHostSetting",
     "ReadBalancer",
     "ReadCgroup",
@@ -217,19 +215,6 @@ class PutBackCpuset(NamedTuple):
     why: str
 
 
-class AssistEpolls(NamedTuple):
-    """Have the epolls of these processes that watch these flows prefer busy polling."""
-
-    users: tuple[EpollUser, ...]
-
-
-class PutBackEpolls(NamedTuple):
-    """Let epolls poll again as their applications had set it up."""
-
-    settings: tuple[str, ...]
-    why: str
-
-
 class WriteHostSetting(NamedTuple):
     """Set a setting of the whole machine, if the NIC of this action is armed. If the kernel refuses
     it, a `HostSettingRefused` is wanted."""
@@ -297,7 +282,7 @@ Command = (
     | FindListeners | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
     | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
     | LookAtInterrupts | ReadProcesses | ReadCgroup | ReadCpusets | WriteCpuset | PutBackCpuset
-    | LeaveCpuset | ForgetCpuset | AssistEpolls | PutBackEpolls | WriteHostSetting
+    | LeaveCpuset | ForgetCpuset | WriteHostSetting
     | PutBackHostSetting | LeaveHostSetting
 )  # fmt: skip
 

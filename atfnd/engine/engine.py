@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from atfnd.engine import assist, audit, hash_key, host_settings, reception
+from atfnd.engine import audit, hash_key, host_settings, reception
 from atfnd.engine.autopilot import autopilot
 from atfnd.engine.autopilot.autopilot import Piloted
 from atfnd.engine.autopilot.pilot import QueueWindow
@@ -43,8 +43,6 @@ from atfnd.engine.command import (
 from atfnd.engine.event import (
     Armed,
     ArmedAfterPause,
-    AssistDue,
-    AssistEnded,
     AuditDue,
     BalancerAsked,
     BalancerRead,
@@ -495,14 +493,6 @@ class Engine:
 
     def _exclusion_tried_again(self, event: ExclusionTriedAgain, now_ns: int) -> None:
         self.exclusion.try_again()
-
-    # ---- epolls that busy-poll
-
-    def _assist_due(self, event: AssistDue, now_ns: int) -> None:
-        self._commands += assist.due(event.held, self.memory)
-
-    def _assist_ended(self, event: AssistEnded, now_ns: int) -> None:
-        self._commands += assist.ended(event.held, self.memory)
 
     # ---- settings of the whole machine
 

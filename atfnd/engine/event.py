@@ -43,8 +43,6 @@ from atfnd.move.command import Ended
 __all__ = [
     "Armed",
     "ArmedAfterPause",
-    "AssistDue",
-    "AssistEnded",
     "AuditDue",
     "BalancerAsked",
     "BalancerRead",
@@ -413,19 +411,6 @@ class ExclusionEnded(NamedTuple):
     held: Set[str]
 
 
-class AssistDue(NamedTuple):
-    """It is time to look at the epolls of applications that rules assist. `held`: the settings that
-    the journal says are ours."""
-
-    held: Set[str]
-
-
-class AssistEnded(NamedTuple):
-    """A NIC is not armed any more: epolls get back what no armed NIC needs."""
-
-    held: Set[str]
-
-
 class HostSettingsDue(NamedTuple):
     """It is time to look at the settings of the whole machine, which have been read. `again`: what
     the kernel refused is tried again."""
@@ -649,7 +634,7 @@ Event = (
     | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
     | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
-    | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain | AssistDue | AssistEnded
+    | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
     | ForeignFound | PairsCounted | HostSettingsDue | HostSettingsEnded
     | HostSettingsRead | HostSettingRefused

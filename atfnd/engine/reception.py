@@ -31,7 +31,6 @@ from atfnd.engine.autopilot.pilot import PilotState, first
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
-    Flow,
     NicView,
     Outcome,
     Placement,
@@ -50,8 +49,7 @@ from atfnd.model.reception import (
     of_reception,
 )
 
-__all__ = ["afresh", "begun", "can_have", "due", "in_force", "of_device", "of_owners", "of_rules"]
-__all__ += ["written"]
+__all__ = ["afresh", "begun", "can_have", "due", "in_force", "of_device", "of_rules", "written"]
 
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
@@ -139,18 +137,11 @@ def of_rules(nic: NicView, memory: Memory) -> dict[int, tuple[Reception, str]]:
 
 
 def _rules_of_owners(nic: NicView, memory: Memory) -> dict[int, set[str]]:
-    """By queue that is owned: the rules of the flows of its owner."""
+    """By queue that is owned: the rules of the flows of its owner, if they steer."""
     rules: dict[int, set[str]] = {}
-    for queue, flow in of_owners(nic, memory):
-        rules.setdefault(queue, set()).add(flow.rule_name)
-    return rules
-
-
-def of_owners(nic: NicView, memory: Memory) -> Iterator[tuple[int, Flow]]:
-    """Each queue that is owned, with each flow of its owner that a rule steers."""
     owned = {each.owner: queue for queue, each in memory.nics[nic.name].owned.items()}
     if not owned:
-        return
+        return rules
     for flow in memory.table:
         if flow.nic != nic.name or flow.thread is None:
             continue
@@ -158,7 +149,8 @@ def of_owners(nic: NicView, memory: Memory) -> Iterator[tuple[int, Flow]]:
         units = ("thread", thread.tid), ("process", thread.pid), ("cgroup", thread.cgroup or 0)
         for unit in units:
             if unit in owned and memory.in_force.placement(flow.rule_name) is not Placement.LEAVE:
-                yield owned[unit], flow
+                rules.setdefault(owned[unit], set()).add(flow.rule_name)
+    return rules
 
 
 def of_device(nic: NicView) -> bool:

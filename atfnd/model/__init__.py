@@ -14,7 +14,6 @@ from atfnd.model.change import *
 from atfnd.model.clause import *
 from atfnd.model.counts import *
 from atfnd.model.cpu_time import *
-from atfnd.model.epoll import *
 from atfnd.model.facts import *
 from atfnd.model.finding import *
 from atfnd.model.flow import *

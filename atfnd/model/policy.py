@@ -82,7 +82,6 @@ class FlowRule:
     full_core: Literal["leave", "stay"] = "leave"  # its flows, while their CPU is full (CORE)
     filters_max: int | None = None  # at most this many of one NIC, of its flows and ports
     reception: Reception | None = None  # of queues that belong to them; None: the interface's
-    assist: Literal["none", "epoll"] = "none"  # SUSPENDED: have their owners' epolls busy-poll
 
 
 class ServeOn(NamedTuple):

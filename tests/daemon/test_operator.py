@@ -83,11 +83,10 @@ class Bed:
             take_back=lambda: self.calls.append(("cpus taken back",)),
             pause=self._release,
         )
-        epolls = anything(arm=lambda: None, take_back=lambda: None, pause=list)
         host = anything(arm=lambda: None, look=lambda: None, take_back=lambda: None, pause=list)
         journal = anything(names=lambda nic: self.named)
         self.operator = OperatorCommands(
-            nics, executor, arming, cpus, epolls, host, self.table, journal, self.undo_journal,
+            nics, executor, arming, cpus, host, self.table, journal, self.undo_journal,
             self.orders, self.log,
         )  # fmt: skip
 

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.system.epoll import read_params
-from atfnd.model import EpollId, EpollParams
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, TIMEOUT
-from atfnd.observe.processes.cgroup import born
 from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemon.test_link import set_link
@@ -151,28 +148,3 @@ def test_a_mode_that_cannot_be_had_is_refused_with_the_reason(bed: Bed, lab: Lab
     assert rows is not None
     assert rows[0]["reception_why_not"] == "busy: its NAPI cannot have a thread"
     assert "is not received as the policy asks: busy" in bed.daemon.ctl("doctor").stdout
-
-
-def test_the_epoll_of_an_owner_is_assisted_until_a_pause(lab: Lab, tmp_path: Path) -> None:
-    suspended = "reception: {suspended: {timeout: 200us, polls: 10}}\n    assist: epoll"
-    with a_bed(lab, tmp_path, "bpf", policy(order=f"strict\n    {suspended}")) as bed:
-        bed.start()
-        app = bed.apps.tcp()
-        (fd,) = epolls_of(app.pid)
-        epoll = EpollId(app.pid, born(app.pid) or 0, fd)
-        ours = EpollParams(0, 64, True)
-        until(lambda: read_params(epoll) == ours, "its epoll prefers busy polling", 60)
-        assert flows_on(bed, app)
-        assert bed.daemon.ctl("pause", lab.nic.name).returncode == 0
-        assert read_params(epoll) == EpollParams(0, 0, False)
-        assert bed.daemon.ctl("resume", lab.nic.name).returncode == 0
-        until(lambda: read_params(epoll) == ours, "it does so again", 60)
-        bed.daemon.end(signal.SIGKILL)
-        assert read_params(epoll) == ours
-        assert restored(bed).returncode == 0
-        assert read_params(epoll) == EpollParams(0, 0, False)
-
-
-def epolls_of(pid: int) -> list[int]:
-    fds = Path(f"/proc/{pid}/fd").iterdir()
-    return [int(each.name) for each in fds if each.readlink().name == "anon_inode:[eventpoll]"]

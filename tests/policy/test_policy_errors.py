@@ -42,13 +42,6 @@ BAD = [
     (IFACE + "serve_on: 7-0", "4:15: `7-0` is an empty range", "did you mean 0-7?"),
     (IFACE + "serve_on: !0", "4:15: a YAML tag is not read here", "a text that begins with `!` is"),
     (IFACE + "serve_on:", "4:14: expected CPUs such as 0-7,16-23, or !0, got nothing", "leave"),
-    (f"{FLOW}{{ports: 80}}\n    assist: epoll\n", "6:13: assist: epoll goes with", "add `recepti"),
-    (
-        f"{FLOW}{{ports: 80}}\n    assist: epoll\n    reception: busy\n",
-        "6:13: assist: epoll goes with reception: suspended",
-        "add `reception: {suspended: {timeout: 20us}}`, or remove `assist`",
-    ),
-    (f"{FLOW}{{ports: 80}}\n    assist: epol\n", "6:13: expected none or epoll, got `epol`", None),
     # YAML itself
     ("a: b: c\n", "1:5: mapping values are not allowed here", None),
     (

@@ -44,16 +44,6 @@ class SocketLookup:
     def cookie(self, key: FlowKey) -> int | None:
         """The cookie of the socket that a flow is delivered to. None: there is none, or it only
         listens for connections. OSError: the kernel does not answer such questions."""
-        found = self._found(key)
-        return None if found is None else found[0]
-
-    def inode(self, key: FlowKey) -> int | None:
-        """As `cookie`, the number by which /proc shows the socket. None also if no process has it
-        open."""
-        found = self._found(key)
-        return None if found is None else found[1] or None
-
-    def _found(self, key: FlowKey) -> tuple[int, int] | None:
         ends = (key.local_port, key.remote_port), (key.local, key.remote)
         if key.protocol == Protocol.UDP:
             ends = ends[0][::-1], ends[1][::-1]
@@ -74,5 +64,5 @@ class SocketLookup:
             if (local, local_port, remote_port) != (key.local, key.local_port, key.remote_port):
                 continue  # a listener, or a socket that has the port for every address
             if state in OPEN or inode:
-                return int.from_bytes(cookie, sys.byteorder), inode
+                return int.from_bytes(cookie, sys.byteorder)
         return None

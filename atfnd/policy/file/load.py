@@ -320,7 +320,6 @@ def _flow_rule(rule: FlowEntry, source: str) -> FlowRule:
         full_core=rule.full_core,
         filters_max=None if rule.filters is None else rule.filters.max,
         reception=None if rule.reception is None else reception_of(rule.reception),
-        assist=rule.assist,
     )
 
 

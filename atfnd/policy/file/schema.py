@@ -24,7 +24,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainValidator,
-    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
@@ -473,16 +472,6 @@ ReceptionChoice = Annotated[
 ]
 
 
-def goes_with_suspended(assist: str, others: ValidationInfo) -> str:
-    """Nobody else needs an epoll that prefers busy polling."""
-    reception = others.data.get("reception", others)  # if that is wrong, it is said alone
-    suspends = isinstance(reception, ReceptionEntry) and reception.suspended is not None
-    if assist == "epoll" and reception is not others and not suspends and reception != "auto":
-        hint = "add `reception: {suspended: {timeout: 20us}}`, or remove `assist`"
-        raise Mistake("assist: epoll goes with reception: suspended or auto", hint)
-    return assist
-
-
 class FlowFiltersEntry(Entry):
     """How many filters the flows of a rule may have."""
 
@@ -493,20 +482,6 @@ class FlowFiltersEntry(Entry):
 
 class FlowEntry(Entry):
     """A rule for flows. The first that matches a flow decides."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "if": {"properties": {"assist": {"const": "epoll"}}, "required": ["assist"]},
-            "then": {
-                "properties": {
-                    "reception": {
-                        "anyOf": [{"const": "auto"}, {"type": "object", "required": ["suspended"]}]
-                    }
-                },
-                "required": ["reception"],
-            },
-        }
-    )
 
     name: Annotated[str, BeforeValidator(rule_name, json_schema_input_type=text(r"^\S+$", "bulk"))]
     """Unique in all files. Shown as the flow's `policy`."""
@@ -539,10 +514,6 @@ class FlowEntry(Entry):
     reception: Annotated[ReceptionChoice | None, something("a mode")] = None
     """What takes packets out of the rings of queues that belong to its flows: those that its owners
     own, or that are on its `dedicated` CPUs. Default: the interface's (docs/reception.md)."""
-    assist: Annotated[Literal["none", "epoll"], AfterValidator(goes_with_suspended)] = "none"
-    """With `reception: suspended` or `auto`, for applications that do not set `EPIOCSPARAMS`
-    themselves: `epoll`, set it for the epolls of processes that own such a queue
-    (docs/reception.md)."""
     replaces_built_in: bool = False
     """Required in a rule named `control` that does not leave ports 22 and 179 (ssh, BGP) alone: it
     confirms that the rule should replace the built-in one."""
