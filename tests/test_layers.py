@@ -225,11 +225,10 @@ def names_of_two(sources: Sources) -> list[str]:
 
 # What the engine knows is changed by `Engine.handle` alone, which the executor alone calls. The
 # daemon may read it, ask these questions of it, and hand a part of it to these: all change nothing.
-ENGINE, FEEDS_ENGINE = {"engine", "exclusion", "handshakes", "memory"}, "daemon/executor.py"
+ENGINE, FEEDS_ENGINE = {"engine", "handshakes", "memory"}, "daemon/executor.py"
 ENGINE_TYPES = {
     "Balancers",
     "Engine",
-    "Exclusion",
     "FlowTable",
     "Forwarding",
     "Handshakes",
@@ -238,11 +237,11 @@ ENGINE_TYPES = {
     "Trials",
 }
 QUESTIONS = {
-    "anyone_at", "by_state", "cookies", "cpu_use", "deferred", "filters_in", "findings",
+    "anyone_at", "by_state", "cookies", "cpu_use", "dedicated", "deferred", "filters_in",
     "flows_to_match", "of_cookie",
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
     "next_due_ns", "outlived", "piloted", "planned", "ports_to_judge", "ports_to_match", "pressing",
-    "report", "shared_ports", "slots", "standing", "steered", "steering", "threads",
+    "shared_ports", "slots", "standing", "steered", "steering", "threads",
     "tried", "values", "forwarding_settled", "why_forwarded", "why_no_port",
 }  # fmt: skip
 READERS = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The real executor, for tests of the parts that have it write cpusets and bans."""
+"""The real executor, for tests of the parts that have it write settings of the machine and bans."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from atfnd.ctl.tables import say_findings
 from atfnd.daemon.glance import glance
 from atfnd.daemon.wanted_reports import asked
+from atfnd.diagnose.dedicated import examine_dedicated
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.machine import examine_machine
 from atfnd.errors import OperatorError
@@ -23,6 +24,7 @@ from atfnd.model import Finding, Level, NicView, Policy
 from atfnd.nic.driver import lab_is_there
 from atfnd.observe.machine.machine import machine
 from atfnd.observe.machine.topology import CpuWatch, topology
+from atfnd.observe.processes.cpu_users import cpu_users
 from atfnd.observe.sockets.choose import choose
 from atfnd.policy.file.load import load
 from atfnd.serve.api.views import doctor_view
@@ -64,6 +66,8 @@ def doctor(nic: str | None, as_json: bool) -> bool:
     if os.geteuid() != 0:  # a daemon would have other rights than the caller
         around = replace(around, missing_capabilities=frozenset())
     findings += examine_machine(around, _observer(policy), None if nic is not None else names)
+    users = [each for each in cpu_users(policy.dedicated()) if each.pid != os.getpid()]
+    findings += examine_dedicated(policy.dedicated(), users, cpus)
     findings += _limits()
     answer = doctor_view(views, findings)
     print(json.dumps(answer, indent=2)) if as_json else say_findings(answer)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The only way to the kernel: carries out what the engine asks for, and gives back the results.
-Writes to a NIC, to a cgroup or to irqbalance only for a NIC that is armed; an undo also writes for
-one that is not, and needs a permit."""
+Writes to a NIC or to irqbalance only for a NIC that is armed; an undo also writes for one that is
+not, and needs a permit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ from atfnd.engine.command import (
     Expect,
     Forget,
     ForgetBan,
-    ForgetCpuset,
     HandsOn,
     KeepFilter,
-    LeaveCpuset,
     Log,
     LookAtStrays,
     ReleaseClaim,
@@ -38,12 +36,10 @@ from atfnd.engine.command import (
     ReportOutcome,
     TakeOut,
     TellMoves,
-    WriteCpuset,
     WriteSettings,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
-    CpusetWritten,
     Event,
     HeirFound,
     MovesDropped,
@@ -67,10 +63,8 @@ from atfnd.model.reception import by_any_name, of_reception
 from atfnd.observe import Observer
 from atfnd.program import balance, lending, setting
 from atfnd.program.actuator import apply
-from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.host_settings import HOST, HostSettings
 from atfnd.program.journals.filter_journal import FilterJournal
-from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.setting import DONE, Undone
 
@@ -82,8 +76,7 @@ Answer = Callable[[Any], Iterable[Event]]
 
 
 class UndoPermit(NamedTuple):
-    """Our changes are no longer wanted: in a NIC, in the whole machine (HOST) or in the cgroups
-    (CGROUPS)."""
+    """Our changes are no longer wanted: in a NIC, or in the whole machine (HOST)."""
 
     of: str
     why: str
@@ -110,8 +103,7 @@ class Executor:
     ) -> None:
         self._engine, self._sessions, self._observer = engine, sessions, observer
         self._journal, self._undo_journal = journal, undo_journal
-        self._changes, self._in_force, self._cpusets = changes, in_force, Cpusets()
-        self._host = HostSettings()
+        self._changes, self._in_force, self._host = changes, in_force, HostSettings()
         self.changed: Callable[[], None] = lambda: None
         self._carriers: dict[type[Command], Answer] = {
             Adopt: self._adopt,
@@ -121,16 +113,13 @@ class Executor:
             Expect: self._expect,
             Forget: self._forget,
             ForgetBan: self._forget_ban,
-            ForgetCpuset: self._forget_cpuset,
             HandsOn: self._hands_on,
-            LeaveCpuset: self._leave_cpuset,
             Log: self._log,
             LookAtStrays: self._look_at_strays,
             ReleaseClaim: self._release_claim,
             ReportEnd: self._report_end,
             ReportOutcome: self._report_outcome,
             TellMoves: self._tell_moves,
-            WriteCpuset: self._write_cpuset,
             WriteSettings: self._write_settings,
         }
 
@@ -198,11 +187,6 @@ class Executor:
         if self.armed(session.name):
             session.watch.nic.probe(self._journal.claims(session.name))
 
-    def write_cpuset(self, action: Action) -> Outcome:
-        """Set the CPUs of a cgroup whose processes use this armed NIC. Unrecorded: the journal
-        cannot be written, and the kernel was not asked."""
-        return self._write_if_armed(action, partial(setting.tried, self._cpusets, verbatim=True))
-
     async def ban(
         self, pid: int, irqs: Mapping[str, frozenset[int]], ended: Mapping[Ban, UndoPermit]
     ) -> tuple[int, str]:
@@ -262,20 +246,15 @@ class Executor:
             self._changes.log.add(kind, what, permit.why, nic=session.name)
         session.watch.threads_changed()
 
-    def _write_if_armed(
-        self, action: Action, write: Callable[[UndoJournal, Action], Outcome]
-    ) -> Outcome:
+    def write_host(self, action: Action) -> Outcome:
+        """Set a setting of the whole machine, for this armed NIC, and read it back. A journal that
+        cannot be written is an Outcome, too."""
         if self.armed(action.nic):
-            outcome = write(self._undo_journal, action)
+            outcome = setting.apply(self._host, self._undo_journal, action)
         else:
             outcome = Outcome(action, time.monotonic_ns(), errno.EPERM, None, _NOT_ARMED)
         self._changes.record(outcome)
         return outcome
-
-    def write_host(self, action: Action) -> Outcome:
-        """Set a setting of the whole machine, for this armed NIC, and read it back. A journal that
-        cannot be written is an Outcome, too."""
-        return self._write_if_armed(action, partial(setting.apply, self._host))
 
     def put_back_host(self, name: str, permit: UndoPermit) -> list[Undone]:
         """Give a setting of the whole machine its value from before us, and read it back."""
@@ -283,15 +262,6 @@ class Executor:
         undone = setting.undo(self._host, self._undo_journal, {name})
         for each in undone:
             kind = "refused" if each.errno not in DONE else "undo"
-            self._changes.log.add(kind, f"{name} {each.left}", permit.why)
-        return undone
-
-    def put_back_cpuset(self, name: str, permit: UndoPermit) -> list[Undone]:
-        """Give a cgroup back the CPUs that it had."""
-        permit.check(CGROUPS)
-        undone = setting.undo(self._cpusets, self._undo_journal, {name})
-        for each in undone:
-            kind = "undo" if each.errno == 0 else "refused"
             self._changes.log.add(kind, f"{name} {each.left}", permit.why)
         return undone
 
@@ -392,21 +362,6 @@ class Executor:
 
     def _forget(self, command: Forget) -> Iterable[Event]:
         self._observer.forget(command.cookies)
-        return ()
-
-    def _write_cpuset(self, command: WriteCpuset) -> Iterable[Event]:
-        try:
-            outcome = self.write_cpuset(command.action)
-        except Unrecorded as refusal:
-            return (CpusetWritten(command.action, 0, refusal.strerror),)
-        return (CpusetWritten(command.action, outcome.errno),)
-
-    def _leave_cpuset(self, command: LeaveCpuset) -> Iterable[Event]:
-        self._undo_journal.leave_alone(CGROUPS, command.setting)
-        return ()
-
-    def _forget_cpuset(self, command: ForgetCpuset) -> Iterable[Event]:
-        self._undo_journal.forget(CGROUPS, command.setting)
         return ()
 
     def _confirm_ban(self, command: ConfirmBan) -> Iterable[Event]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from atfnd.daemon.arming import Arming
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.host_settings import KeptHost
 from atfnd.daemon.nics import ServedNics
@@ -22,7 +21,6 @@ from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
 from atfnd.program.balance import BALANCER
-from atfnd.program.cpuset import CGROUPS
 from atfnd.program.host_settings import HOST
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import ALL, OperatorJournal
@@ -44,7 +42,6 @@ class OperatorCommands:
         nics: ServedNics,
         executor: Executor,
         arming: Arming,
-        cpu_exclusion: CpuExclusion,
         host: KeptHost,
         table: FlowTable,
         journal: FilterJournal,
@@ -53,7 +50,7 @@ class OperatorCommands:
         log: EventLog,
     ) -> None:
         self._nics, self._executor, self._arming = nics, executor, arming
-        self._cpu_exclusion, self._host, self._table = cpu_exclusion, host, table
+        self._host, self._table = host, table
         self._journal, self._undo_journal = journal, undo_journal
         self._operator_journal, self._log = operator_journal, log
         self.end_measurement: Callable[[str | None], object] = lambda nic: None  # of it, or of all
@@ -63,7 +60,6 @@ class OperatorCommands:
         session = self._session(nic)
         self.end_measurement(nic)
         self._order("arm", nic)
-        self._cpu_exclusion.arm()
         self.arm_now(session, "asked for")
         self._host.arm()
 
@@ -101,7 +97,7 @@ class OperatorCommands:
             done = self._take_out(session, "paused by the operator")
             self._log.add("pause", "paused: our filters are out", "asked for", nic=nic)
             self._executor.take(TakenUp(nic))
-        done += [*self._release_others(), *await self._arming.balancing.lift(nic)]
+        done += [*self._host.pause(), *await self._arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):
             what = f"{nic} is paused, but the kernel refused to undo: {refused}"
             raise OperatorError(what, f"atfnctl events --nic {nic} says why")
@@ -112,7 +108,7 @@ class OperatorCommands:
         session = self._session(nic)
         self.end_measurement(nic)
         theirs: Collection[object] = session.view.manual
-        for of in (CGROUPS, HOST, BALANCER):
+        for of in (HOST, BALANCER):
             theirs = theirs or self._undo_journal.manual(of)
         manual = [f for f in self._table if (f.nic, f.state) == (nic, FlowState.MANUAL)]
         if not (session.view.paused or theirs or manual):
@@ -121,7 +117,6 @@ class OperatorCommands:
         self._log.add("resume", "resumed", "asked for", nic=nic)
         self._switch(session, Resumed)
         self._arming.take_back(session)
-        self._cpu_exclusion.take_back()
         self._host.take_back()
         self.bring_back(session, manual=True)
 
@@ -136,7 +131,7 @@ class OperatorCommands:
             self._order("disarm", nic)
         done = self._take_out(session, "restored by the operator")
         self._executor.take(TakenUp(nic))
-        return [*done, *self._release_others(), *await self._arming.balancing.lift(nic)]
+        return [*done, *self._host.pause(), *await self._arming.balancing.lift(nic)]
 
     def _session(self, nic: str) -> NicSession:
         """KeyError: it is not here, has just gone, or has another name now."""
@@ -160,7 +155,7 @@ class OperatorCommands:
         self._off((session,), Paused)
         done = self._take_out(session, why)
         self._executor.take(TakenUp(session.name))
-        return [*done, *self._release_others()]
+        return [*done, *self._host.pause()]
 
     def bring_back(self, session: NicSession, *, manual: bool = False) -> None:
         """End a pause, an operator's or ours, if it has not ended; `manual`: also take over again
@@ -249,18 +244,6 @@ class OperatorCommands:
             why = refusal.strerror or str(refusal)
             self._log.add("unread", "cannot be read after that", why, nic=session.name)
         return done
-
-    def _release_others(self) -> list[Restored]:
-        """Give cgroups back the CPUs and the machine its settings, as far as no armed NIC asks for
-        them any more."""
-        return [*self._release_cgroups(), *self._host.pause()]
-
-    def _release_cgroups(self) -> list[Restored]:
-        before = self._undo_journal.held(CGROUPS).keys()
-        refused = self._cpu_exclusion.pause()
-        back = before - self._undo_journal.held(CGROUPS).keys()
-        done = [Restored(CGROUPS, name, 0, "is as it was, or another program's") for name in back]
-        return [*done, *(Restored(CGROUPS, name, errno.EPERM, "is left") for name in refused)]
 
     def _order(self, verb: str, nic: str) -> str | None:
         """Record the order: it holds from now on. Returns why a restart will not know of it, if

@@ -26,6 +26,7 @@ from atfnd.daemon.lateness import Punctuality
 from atfnd.daemon.planning import planned
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.surveying import pinned_by
+from atfnd.diagnose.dedicated import examine_dedicated
 from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.host_settings import budget_of, examine_host
 from atfnd.diagnose.machine import examine_machine
@@ -59,6 +60,7 @@ from atfnd.model import (
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
+from atfnd.observe.processes.cpu_users import cpu_users
 from atfnd.serve.log.event_log import EventLog
 from atfnd.serve.notify import Notify
 
@@ -82,7 +84,6 @@ class Reporter:
         topology: Callable[[], Topology],
     ) -> None:
         self.memory, self._sessions = engine.memory, sessions
-        self._exclusion = engine.exclusion
         self._observer, self._observer_why = observer, observer_why
         self._in_force, self._changes = in_force, changes
         self.topology, self._cpu_times = topology, CpuTimeReader()
@@ -243,7 +244,7 @@ class Reporter:
             if at >= len(table):
                 break
         known, now_ns = copy_of(self.memory, nic), time.monotonic_ns()
-        more = *self._exclusion.planned(nic), *host_settings.planned(nic, self.memory)
+        more = host_settings.planned(nic, self.memory)
         deferred = self.memory.table.deferred()
         return await asyncio.to_thread(planned, view, cpus, known, flows, now_ns, deferred, more)
 
@@ -256,7 +257,8 @@ class Reporter:
 
     async def doctor(self, nic: str | None) -> tuple[Sequence[NicView], Sequence[Finding]]:
         """As `serve.Source.doctor`. Slow reads run in a thread."""
-        around = await asyncio.to_thread(machine)
+        around, dedicated = await asyncio.to_thread(machine), self._in_force.policy.dedicated()
+        users = await asyncio.to_thread(cpu_users, dedicated)
         looked = []
         for name in list(self._sessions) if nic is None else [nic]:
             try:
@@ -272,7 +274,7 @@ class Reporter:
         status = self.status()
         observer = status.observer, status.observer_why
         findings += examine_machine(around, observer, None if nic is not None else self._sessions)
-        findings += self._exclusion.findings()
+        findings += examine_dedicated(dedicated, users, cpus)
         findings += examine_host(status.host, around, known.values())
         return views, findings
 
@@ -284,11 +286,10 @@ class Reporter:
         """As `serve.Source.remarks`."""
         now_ns = time.monotonic_ns()
         tried = auto.said(flow, self.memory, now_ns)
-        kept_off = self._exclusion.report(flow)
         waits = _WAITS if flow.key in self.memory.cpu.waiting else None
         budget = self._budget_of(flow)
         tried = None if tried is None else f"{tried}."
-        found = tried, kept_off, waits, stays(flow, now_ns), budget
+        found = tried, waits, stays(flow, now_ns), budget
         return tuple(each for each in found if each is not None)
 
     def _budget_of(self, flow: Flow) -> str | None:

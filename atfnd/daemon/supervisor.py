@@ -18,7 +18,6 @@ from atfnd.daemon.arming import Arming
 from atfnd.daemon.autopiloting import Autopiloting
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
-from atfnd.daemon.cpu_exclusion import CpuExclusion
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.flow_rules import FlowRules
 from atfnd.daemon.forwarding import Forwarded
@@ -90,7 +89,6 @@ class Supervisor:
             engine, sessions, observer, journal, undo_journal, changes, in_force
         )
         executor.take(CpusRead(cpus.known()))
-        self._cpu_exclusion = cpu_exclusion = CpuExclusion(executor, undo_journal)
         self._host = host = KeptHost(executor, undo_journal)
         recorder = Recorder(engine, sessions, observer, cpus)
         self._births = births = BirthReader(
@@ -114,7 +112,6 @@ class Supervisor:
             nics,
             executor,
             arming,
-            cpu_exclusion,
             host,
             engine.memory.table,
             journal,
@@ -277,8 +274,6 @@ class Supervisor:
         chores += map(rounds.regularly, looks)
         for trials in (self._trying, self._autopiloting):
             chores.append(rounds.regularly(trials.look, trials.pressing))
-        pressing = lambda: self._engine.exclusion.pressing()  # noqa: E731
-        chores.append(rounds.regularly(self._cpu_exclusion.look, pressing))
         if self._observer.poll_interval_s() is not None:
             chores.append(self._poll(rounds.part()))
         return [bugs(loop, self._shortage), *map(asyncio.ensure_future, chores)]

@@ -22,28 +22,21 @@ __all__ = [
     "FindListeners",
     "Forget",
     "ForgetBan",
-    "ForgetCpuset",
     "HandsOn",
     "KeepFilter",
-    "LeaveCpuset",
     "LeaveHostSetting",
     "Log",
     "LookAtInterrupts",
     "LookAtPorts",
     "LookAtStrays",
-    "PutBackCpuset",
     "PutBackHostSetting",
     "ReadBalancer",
-    "ReadCgroup",
-    "ReadCpusets",
-    "ReadProcesses",
     "ReleaseClaim",
     "ReportEnd",
     "ReportOutcome",
     "TakeOut",
     "TellMoves",
     "WatchAccepts",
-    "WriteCpuset",
     "WriteHostSetting",
     "WriteSettings",
     "actions_of",
@@ -182,39 +175,6 @@ class LookAtInterrupts(NamedTuple):
     irqs: frozenset[int]
 
 
-class ReadProcesses(NamedTuple):
-    """A `ProcessesRead` of these is wanted."""
-
-    pids: frozenset[int]
-
-
-class ReadCgroup(NamedTuple):
-    """A `CgroupRead` is wanted. `pins`: with what its threads pinned themselves to; `commands`:
-    with the command lines of its processes."""
-
-    path: str
-    pins: bool
-    commands: bool
-
-
-class ReadCpusets(NamedTuple):
-    """A `CpusetsRead` is wanted."""
-
-
-class WriteCpuset(NamedTuple):
-    """Set the CPUs of a cgroup, if the NIC of this action is armed. A `CpusetWritten` is wanted
-    then."""
-
-    action: Action
-
-
-class PutBackCpuset(NamedTuple):
-    """Give a cgroup back the CPUs that it had. If it keeps ours, a `CpusetKept` is wanted."""
-
-    setting: str
-    why: str
-
-
 class WriteHostSetting(NamedTuple):
     """Set a setting of the whole machine, if the NIC of this action is armed. If the kernel refuses
     it, a `HostSettingRefused` is wanted."""
@@ -232,18 +192,6 @@ class PutBackHostSetting(NamedTuple):
 
 class LeaveHostSetting(NamedTuple):
     """The journal notes that another program has written this over our value."""
-
-    setting: str
-
-
-class LeaveCpuset(NamedTuple):
-    """The journal notes that another program has written this over our value."""
-
-    setting: str
-
-
-class ForgetCpuset(NamedTuple):
-    """The journal drops the cpuset of a cgroup that is gone."""
 
     setting: str
 
@@ -281,8 +229,7 @@ Command = (
     Begin | TellMoves | Expect | HandsOn | Adopt | Forget | WatchAccepts | LookAtPorts
     | FindListeners | LookAtStrays | ReleaseClaim | ReportOutcome | ReportEnd | Log | WriteSettings
     | KeepFilter | TakeOut | CountAsOurs | ReadBalancer | AskBalancer | ConfirmBan | ForgetBan
-    | LookAtInterrupts | ReadProcesses | ReadCgroup | ReadCpusets | WriteCpuset | PutBackCpuset
-    | LeaveCpuset | ForgetCpuset | WriteHostSetting
+    | LookAtInterrupts | WriteHostSetting
     | PutBackHostSetting | LeaveHostSetting
 )  # fmt: skip
 

@@ -52,11 +52,7 @@ from atfnd.engine.event import (
     BirthsDetached,
     BirthsHeard,
     BirthsLost,
-    CgroupRead,
     CpusChanged,
-    CpusetKept,
-    CpusetsRead,
-    CpusetWritten,
     CpuSpent,
     CpusRead,
     Disarmed,
@@ -65,9 +61,6 @@ from atfnd.engine.event import (
     EntriesLooked,
     EntriesWritten,
     Event,
-    ExclusionDue,
-    ExclusionEnded,
-    ExclusionTriedAgain,
     FiltersLeft,
     FiltersListed,
     ForeignFound,
@@ -96,7 +89,6 @@ from atfnd.engine.event import (
     PortsJudged,
     PortsLooked,
     PrefixesLooked,
-    ProcessesRead,
     QueuesLooked,
     QueuesLoosened,
     QueuesRead,
@@ -125,7 +117,6 @@ from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.handshake import Handshakes, keeps_order_from_birth, listeners, ordered
 from atfnd.engine.indirection import entries, evidence
 from atfnd.engine.ownership import follow
-from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.engine.placement import queues, steer, unowned
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.placement.place import SPARED, belongs
@@ -202,7 +193,7 @@ class Engine:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self.handshakes, self.exclusion = Handshakes(), Exclusion()
+        self.handshakes = Handshakes()
         self.forwarding = Forwarding()
         self._rule_of_many = RulesOfMany()
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
@@ -467,33 +458,6 @@ class Engine:
         """As `Forwarding.why`."""
         return self.forwarding.why(ingress, egress)
 
-    # ---- CPUs that cpusets exclude
-
-    def _exclusion_due(self, event: ExclusionDue, now_ns: int) -> None:
-        rules, flows = self.memory.in_force.by_name, self.memory.table
-        self._commands += self.exclusion.due(event.held, rules, flows)
-
-    def _processes_read(self, event: ProcessesRead, now_ns: int) -> None:
-        self._commands += self.exclusion.processes(event, self.views)
-
-    def _cgroup_read(self, event: CgroupRead, now_ns: int) -> None:
-        self._commands += self.exclusion.cgroup(event, self.views)
-
-    def _cpuset_written(self, event: CpusetWritten, now_ns: int) -> None:
-        self.exclusion.written(*event)
-
-    def _cpuset_kept(self, event: CpusetKept, now_ns: int) -> None:
-        self.exclusion.kept(event.setting)
-
-    def _cpusets_read(self, event: CpusetsRead, now_ns: int) -> None:
-        self._commands += self.exclusion.cpusets(event.ours, event.theirs, self.views)
-
-    def _exclusion_ended(self, event: ExclusionEnded, now_ns: int) -> None:
-        self._commands += self.exclusion.ended(event.held, self.views)
-
-    def _exclusion_tried_again(self, event: ExclusionTriedAgain, now_ns: int) -> None:
-        self.exclusion.try_again()
-
     # ---- settings of the whole machine
 
     def _host_settings_due(self, event: HostSettingsDue, now_ns: int) -> None:
@@ -553,7 +517,6 @@ class Engine:
     def _socket_reported(self, event: SocketReported, now_ns: int) -> None:
         nic, seen, memory = self.memory.nics[event.nic].view, event.seen, self.memory
         memory.cpusets.update(event.cpusets)
-        self.exclusion.seen(seen.thread, event.rule, event.nic)
         follow.moved_with(seen, memory)
         nic = self._hash_seen(seen, nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))

@@ -19,19 +19,16 @@ from atfnd.model import (
     Action,
     Bans,
     Born,
-    Cgroup,
     Filter,
     Flow,
     FlowKey,
     FlowRule,
-    HeldCpuset,
     HostSetting,
     Listening,
     NicFacts,
     Outcome,
     Pairs,
     Policy,
-    Process,
     Rss,
     SocketSeen,
     SocketUse,
@@ -52,22 +49,15 @@ __all__ = [
     "BirthsDetached",
     "BirthsHeard",
     "BirthsLost",
-    "CgroupRead",
     "CpuSpent",
     "CpusChanged",
     "CpusRead",
-    "CpusetKept",
-    "CpusetWritten",
-    "CpusetsRead",
     "Disarmed",
     "EntriesDue",
     "EntriesLeftAlone",
     "EntriesLooked",
     "EntriesWritten",
     "Event",
-    "ExclusionDue",
-    "ExclusionEnded",
-    "ExclusionTriedAgain",
     "FiltersLeft",
     "FiltersListed",
     "ForeignFound",
@@ -95,7 +85,6 @@ __all__ = [
     "PortsJudged",
     "PortsLooked",
     "PrefixesLooked",
-    "ProcessesRead",
     "QueuesLooked",
     "QueuesLoosened",
     "QueuesRead",
@@ -353,64 +342,6 @@ class OriginalsRead(NamedTuple):
     originals: Mapping[str, str]
 
 
-class ExclusionDue(NamedTuple):
-    """It is time to look at the cpusets of applications that rules keep off CPUs. `held`: the
-    settings that the journal says are ours."""
-
-    held: Set[str]
-
-
-class ProcessesRead(NamedTuple):
-    """Of each process that is there: when it was started, and the path of its cgroup (None: it has
-    none). `cpusets`: cgroups have them on this machine."""
-
-    found: Mapping[int, tuple[int, str | None]]
-    held: Set[str]
-    cpusets: bool
-
-
-class CgroupRead(NamedTuple):
-    """A cgroup and its processes. None: it is gone. `asked` are the CPUs that it asked for before
-    us (None: all that its parent has); `manual`: another program changed it after us."""
-
-    path: str
-    group: Cgroup | None
-    possible: frozenset[int]
-    processes: Mapping[int, Process] = MappingProxyType({})
-    held: HeldCpuset | None = None
-    asked: frozenset[int] | None = None
-    manual: bool = False
-
-
-class CpusetWritten(NamedTuple):
-    """The outcome of a `WriteCpuset`. `unrecorded`: the journal cannot be written, and this is
-    why; nothing else was done."""
-
-    action: Action
-    errno: int
-    unrecorded: str | None = None
-
-
-class CpusetKept(NamedTuple):
-    """The kernel refused a `PutBackCpuset`."""
-
-    setting: str
-
-
-class CpusetsRead(NamedTuple):
-    """The end of a look: the cpusets that are ours by the journal, and those of them that another
-    program changed (None: the cgroup is gone)."""
-
-    ours: Mapping[str, HeldCpuset]
-    theirs: Mapping[str, str | None]
-
-
-class ExclusionEnded(NamedTuple):
-    """A NIC is not armed any more: cgroups get back what no armed NIC needs."""
-
-    held: Set[str]
-
-
 class HostSettingsDue(NamedTuple):
     """It is time to look at the settings of the whole machine, which have been read. `again`: what
     the kernel refused is tried again."""
@@ -437,10 +368,6 @@ class HostSettingRefused(NamedTuple):
     setting: str
     value: str | None
     left: str
-
-
-class ExclusionTriedAgain(NamedTuple):
-    """A NIC was armed or resumed: cpusets that were refused are tried again."""
 
 
 class EntriesLooked(NamedTuple):
@@ -633,8 +560,7 @@ Event = (
     | QueuesRead
     | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
-    | BalancerAsked | BansEnding | ExclusionDue | ProcessesRead | CgroupRead | CpusetWritten
-    | CpusetKept | CpusetsRead | ExclusionEnded | ExclusionTriedAgain
+    | BalancerAsked | BansEnding
     | MethodDue | Armed | Disarmed | Paused | Resumed | ArmedAfterPause | SettingsLeftAlone
     | ForeignFound | PairsCounted | HostSettingsDue | HostSettingsEnded
     | HostSettingsRead | HostSettingRefused

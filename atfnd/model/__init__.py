@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from atfnd.model.ban import *
 from atfnd.model.birth import *
-from atfnd.model.cgroup import *
 from atfnd.model.change import *
 from atfnd.model.clause import *
 from atfnd.model.counts import *

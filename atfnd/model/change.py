@@ -108,7 +108,7 @@ class Planned:
 class Restored(NamedTuple):
     """The result for one change of ours, when everything should be put back."""
 
-    nic: str  # `/cgroups`: of no NIC
+    nic: str  # `/host`: of no NIC
     what: str  # `filters`, or a setting's name
     errno: int  # 0: it is as it was; ESTALE: another program's now; or the kernel's refusal
     left: str  # what is in place, in words

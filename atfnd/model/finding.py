@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Finding", "FoundInterface", "Level", "LinkFile", "Machine", "Rival"]
+__all__ = ["CpuUser", "Finding", "FoundInterface", "Level", "LinkFile", "Machine", "Rival"]
 
 
 class Level(Enum):
@@ -48,6 +48,14 @@ class LinkFile(NamedTuple):
     settings: tuple[str, ...]  # `IRQAffinityPolicy=spread`
     interfaces: frozenset[str]  # it is the file of these
     by: str = "systemd-udevd"
+
+
+class CpuUser(NamedTuple):
+    """A process that uses some CPU."""
+
+    pid: int
+    comm: str
+    unit: str | None  # the service or scope of systemd that it is in
 
 
 class FoundInterface(NamedTuple):

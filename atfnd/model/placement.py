@@ -30,7 +30,6 @@ class Placement:
     kind: PlacementKind
     cpus: frozenset[int] = frozenset()  # of CPUS and DEDICATED
     avoid_smt: bool = False  # never the other thread of the application's core
-    cpu_exclusion: bool = False  # DEDICATED: the cpuset of the application's cgroup excludes them
 
     LEAVE: ClassVar[Placement]  # the only ones of their kind: compared by `is`
     CORE: ClassVar[Placement]
@@ -41,15 +40,14 @@ class Placement:
         return self
 
     def __str__(self) -> str:
-        """`leave`, `auto`, `near llc, avoid smt`, `cpus 2,4-6`, `dedicated 2, CPU exclusion`."""
+        """`leave`, `auto`, `near llc, avoid smt`, `cpus 2,4-6`, `dedicated 2`."""
         match self.kind:
             case PlacementKind.LEAVE:
                 return "leave"
             case PlacementKind.AUTO:
                 return "auto"
             case PlacementKind.CPUS | PlacementKind.DEDICATED:
-                off = ", CPU exclusion" if self.cpu_exclusion else ""
-                return f"{self.kind.value} {cpu_list(self.cpus)}{off}"
+                return f"{self.kind.value} {cpu_list(self.cpus)}"
             case PlacementKind.CORE | PlacementKind.SMT | PlacementKind.LLC | PlacementKind.NODE:
                 return f"near {self.kind.value}{', avoid smt' if self.avoid_smt else ''}"
 

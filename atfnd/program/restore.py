@@ -12,7 +12,6 @@ from atfnd.model import Restored
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.program import balance, setting
-from atfnd.program.cpuset import CGROUPS, Cpusets
 from atfnd.program.host_settings import HOST, HostSettings
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -31,9 +30,6 @@ def restored(journal: FilterJournal, undo_journal: UndoJournal) -> list[Restored
     for name in dict.fromkeys([*with_filters, *undo_journal.nics()]):
         if name == balance.BALANCER:
             continue  # it stays as it was set
-        if name == CGROUPS:
-            done += (Restored(name, *each) for each in setting.undo(Cpusets(), undo_journal))
-            continue
         if name == HOST:
             done += (Restored(name, *each) for each in setting.undo(HostSettings(), undo_journal))
             continue

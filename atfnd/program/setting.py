@@ -37,7 +37,7 @@ _MACHINE_WIDE = "rps-sock-flow-entries"  # net.core: one for all NICs
 
 
 class Settings(Protocol):
-    """The owner of the settings: a NIC (`nic.Nic`), or the cgroups (`program.cpuset`)."""
+    """The owner of the settings: a NIC (`nic.Nic`), or the machine (`program.host_settings`)."""
 
     @property
     def name(self) -> str: ...
@@ -68,14 +68,11 @@ def apply(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
     return outcome
 
 
-def tried(
-    nic: Settings, undo_journal: UndoJournal, action: Action, *, verbatim: bool = False
-) -> Outcome:
+def tried(nic: Settings, undo_journal: UndoJournal, action: Action) -> Outcome:
     """Write `action.setting`; a refusal is an Outcome. ESTALE: it is not what we wrote last, so
-    another program wrote it. EIO: the kernel took it and did nothing. `verbatim`: it reads back
-    exactly as written, so any other value, however soon, was written by another program; else a
-    different value is the kernel's way to print what we wrote. Unrecorded: the journal cannot be
-    written, and the kernel was not asked."""
+    another program wrote it. EIO: the kernel took it and did nothing. A different value right after
+    the write is the kernel's way to print what we wrote. Unrecorded: the journal cannot be written,
+    and the kernel was not asked."""
     setting, value = action.setting, action.value
     if action.kind is not ActionKind.SETTING or setting is None or value is None:
         raise ValueError(f"a setting without name or value: {action}")
@@ -93,7 +90,7 @@ def tried(
         if before is None:
             return outcome(errno.ENOENT, f"this NIC has no {setting} now")
         write = partial(_set, nic, setting, value)
-        after = written(nic, undo_journal, setting, value, write, verbatim=verbatim)
+        after = written(nic, undo_journal, setting, value, write)
     except Unrecorded:
         raise
     except OSError as refusal:
@@ -111,12 +108,10 @@ def written(
     setting: str,
     value: str,
     write: Callable[[], None],
-    *,
-    verbatim: bool = False,
 ) -> str | None:
-    """Journal, write and, unless `verbatim`, read back. OSError: refused, and the journal is as
-    before, unless nobody can say whether it was done. A refusal of what reads as it was written is
-    none. ESTALE: it is not what we wrote last, so another program wrote it."""
+    """Journal, write and read back. OSError: refused, and the journal is as before, unless nobody
+    can say whether it was done. A refusal of what reads as it was written is none. ESTALE: it is
+    not what we wrote last, so another program wrote it."""
     before = nic.setting(setting)
     if before is None:
         raise OSError(errno.ENOENT, f"no {setting} now")
@@ -138,7 +133,7 @@ def written(
         if now != value:
             _as_before(nic, undo_journal, setting, held)
             raise
-    after = value if verbatim else nic.setting(setting)  # in the kernel's words
+    after = nic.setting(setting)  # in the kernel's words
     undo_journal.confirmed(nic.name, setting, value if after is None else after)
     return after
 

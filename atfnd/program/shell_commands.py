@@ -15,13 +15,11 @@ from typing import NamedTuple
 from atfnd.kernel.interrupts.irq import affinity_file
 from atfnd.kernel.interrupts.packet_steering import steering_file
 from atfnd.kernel.interrupts.softirq_budget import budget_file
-from atfnd.kernel.system.cpuset import cpus_file
 from atfnd.model import (
     BUDGET_SETTINGS,
     Action,
     ActionKind,
     Actuator,
-    CgroupId,
     Match,
     NicView,
     Plan,
@@ -86,9 +84,6 @@ def _commands(action: Action, nic: NicView, places: _Places) -> ShellCommands:
             )
         case ActionKind.QUEUE_CPU:
             return _queue_cpu(action, nic)
-        case ActionKind.SETTING if (action.setting or "").startswith("cpuset.cpus:"):
-            file = cpus_file(CgroupId.of(action.setting or "").path)
-            return ShellCommands((f"echo {action.value} > {quote(file)}",))
         case ActionKind.SETTING if action.setting in BUDGET_SETTINGS:
             file = str(budget_file(action.setting or ""))
             return ShellCommands((f"echo {action.value} > {quote(file)}",))

@@ -46,7 +46,6 @@ from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
 from atfnd.program import balance
 from atfnd.program.balance import BALANCER
-from atfnd.program.cpuset import CGROUPS
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -362,25 +361,6 @@ def test_only_an_armed_nic_is_probed(bed: Bed, monkeypatch: pytest.MonkeyPatch) 
     assert probed == ["nic"]
 
 
-def test_a_cpuset_is_written_for_an_armed_nic_and_put_back_by_permit(bed: Bed) -> None:
-    cgroups = FakeNic(CGROUPS)
-    bed.executor._cpusets = cast("Any", cgroups)
-    cgroups.values["cpus:/app"] = "0-3"
-    narrow = Action.of_setting("nic", "cpus:/app", "0-2", "why", "rest")
-    bed.arm("nic", False)
-    assert bed.executor.write_cpuset(narrow).errno == errno.EPERM
-    assert cgroups.calls == []
-    bed.arm("nic", True)
-    assert bed.executor.write_cpuset(narrow).errno == 0
-    assert cgroups.values["cpus:/app"] == "0-2"
-    assert [code for _, _, code in bed.executor._changes.changes] == [errno.EPERM, 0]
-    with pytest.raises(ValueError, match="does not permit"):
-        bed.executor.put_back_cpuset("cpus:/app", UndoPermit("nic", "why"))
-    assert cgroups.values["cpus:/app"] == "0-2"
-    [done] = bed.executor.put_back_cpuset("cpus:/app", UndoPermit(CGROUPS, "why"))
-    assert (done.errno, cgroups.values["cpus:/app"]) == (0, "0-3")
-
-
 class Irqbalance:
     """What one was asked for: which interrupts to leave alone from now on, and which no longer."""
 
@@ -584,18 +564,3 @@ def test_what_is_written_is_counted(bed: Bed) -> None:
     bed.engine.memory.table.put(flow(1))
     bed.executor.carry_out([Begin("nic", (WANTED,))])
     assert bed.executor._changes.changes == {("nic", "insert", 0): 1}
-
-
-def test_a_cgroup_that_refuses_its_cpus_is_logged_and_others_keep_what_they_have(bed: Bed) -> None:
-    cgroups = FakeNic(CGROUPS)
-    bed.executor._cpusets = cast("Any", cgroups)
-    for name in ("cpus:/app", "cpus:/other"):
-        cgroups.values[name] = "0-3"
-        bed.executor.write_cpuset(Action.of_setting("nic", name, "0-2", "why", "rest"))
-    cgroups.refuse("write_setting", errno.EBUSY)
-    [done] = bed.executor.put_back_cpuset("cpus:/app", UndoPermit(CGROUPS, "why"))
-    assert done.errno == errno.EBUSY
-    assert bed.log.after(0, 99)[-1].kind == "refused"
-    bed.executor.put_back_cpuset("cpus:/app", UndoPermit(CGROUPS, "why"))
-    assert bed.log.after(0, 99)[-1].kind == "undo"
-    assert cgroups.values == {**cgroups.values, "cpus:/app": "0-3", "cpus:/other": "0-2"}

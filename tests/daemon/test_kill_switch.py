@@ -90,8 +90,8 @@ class Host:
         )
         nics = anything(sessions=self.sessions)
         self.operator = OperatorCommands(
-            nics, executor, anything(), anything(), anything(), engine.memory.table, anything(),
-            anything(), self.orders, log,
+            nics, executor, anything(), anything(), engine.memory.table, anything(), anything(),
+            self.orders, log,
         )  # fmt: skip
 
     async def disarm(self, nic: str | None) -> None:

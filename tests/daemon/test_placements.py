@@ -194,29 +194,6 @@ def test_what_cannot_be_met_falls_back_and_says_so(one_sided: Lab, tmp_path: Pat
         assert "a fallback: near llc, avoid smt" in " ".join(answer.stdout.split())
 
 
-def test_an_application_that_shares_its_cgroup_is_not_excluded_and_a_note_says_so(
-    lab: Lab, tmp_path: Path
-) -> None:
-    """On any machine: ours, which runs the test, is in the same cgroup."""
-    asked = RULES.replace(f"cpus: [{FIRST}]", f"dedicated: [{FIRST}], cpu_exclusion: true")
-    with a_bed(lab, tmp_path, "bpf", policy(asked)) as bed:
-        bed.start()
-        app = by_rss(bed, FIXED, OTHER)
-        row = placed(bed, app, FIRST)
-        said = f"the application of `fixed` may still use CPUs {FIRST}: "
-
-        def answer() -> bool:
-            chain = bed.daemon.get(f"/v1/explain?flow=cookie:{row['cookie']}")["chain"]
-            return any(said in link for link in chain)
-
-        until(answer, "explain says why", 60)
-        (event,) = bed.daemon.events("not-kept-off")
-        assert said in event["what"]
-        assert any(said in f["what"] for f in bed.daemon.get("/v1/doctor")["findings"])
-        assert not [e for e in bed.daemon.events("setting") if "cpuset" in e["what"]]
-        away(bed, app)
-
-
 def test_a_dedicated_cpu_serves_its_flows_and_no_others(lab: Lab, tmp_path: Path) -> None:
     with a_bed(lab, tmp_path, "bpf", policy(DEDICATED, order="strict")) as bed:
         bed.start()
@@ -230,6 +207,8 @@ def test_a_dedicated_cpu_serves_its_flows_and_no_others(lab: Lab, tmp_path: Path
         said = f"near core: CPU {FIRST} is dedicated to another rule; left on queue "
         bed.row(usual, lambda row: (row["fell_back"] or "").startswith(said), "has no place there")
         assert bed.cpu_of(row["target_queue"]) == OTHER
+        said = f"CPUs {FIRST} are dedicated, and applications use them: "
+        assert any(said in f["what"] for f in bed.daemon.get("/v1/doctor")["findings"])
         near = by_rss(bed, NEAR, OTHER)
         row = bed.row(near, lambda row: row["fell_back"], "has fallen back")
         assert row["target_cpu"] == OTHER

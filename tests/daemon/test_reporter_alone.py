@@ -43,8 +43,6 @@ class Parts:
         self.in_force, self.said = InForce(POLICY), list[str]()
         self.changes = ChangeLog(EventLog(), self.sessions, self.in_force)
         observer = part(name="bpf", lost=lambda: 7)
-        exclusion: Any = part(report=lambda flow: "It may not use CPU 3.", findings=list)
-        self.engine.exclusion = exclusion
         self.reporter = Reporter(
             self.engine, self.sessions, observer, "", self.in_force, self.changes, part()
         )
@@ -106,8 +104,3 @@ def test_the_service_manager_hears_why_a_policy_was_not_reloaded(parts: Parts) -
     parts.reporter.tell_alive()
     short = "1 of 1 NICs armed: nic; 0 flows known, 0 by a filter"
     assert parts.said == [short, f"{short}; not reloaded: a.yaml:3:1: no such key"]
-
-
-def test_what_keeps_an_application_off_a_cpu_is_a_remark_on_its_flow(parts: Parts) -> None:
-    bare = flow(1)._replace(thread=None)
-    assert parts.reporter.remarks(bare) == ("It may not use CPU 3.",)

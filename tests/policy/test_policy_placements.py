@@ -58,11 +58,6 @@ def wrong(text: str, possible: int = 8) -> list[str]:
         ),
         ("{cpus: 0}", Placement(PlacementKind.CPUS, frozenset({0})), "cpus 0"),
         ("{dedicated: [0]}", Placement(PlacementKind.DEDICATED, frozenset({0})), "dedicated 0"),
-        (
-            "{dedicated: 0, cpu_exclusion: true}",
-            Placement(PlacementKind.DEDICATED, frozenset({0}), cpu_exclusion=True),
-            "dedicated 0, CPU exclusion",
-        ),
     ],
 )
 def test_what_is_written_is_what_is_meant(
@@ -98,7 +93,6 @@ def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
         ("{near: core, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
         ("{near: smt, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
         ("{cpus: 1, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
-        ("{cpus: 1, cpu_exclusion: true}", "cpu_exclusion goes with dedicated"),
         ("{near: numa}", "expected core, smt, llc or node, got `numa`"),
         ("{near: lcc}", "expected core, smt, llc or node, got `lcc` [did you mean llc?]"),
         ("{near: }", "expected a word, got nothing"),

@@ -7,9 +7,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -130,79 +128,3 @@ def test_killed_around_a_write_the_next_run_puts_it_right(
     assert lab.nic.settings() == before
     assert later.nics() == []
     later.close()
-
-
-class Overtaken(LabNic):
-    """A fake for what cannot be had to order: somebody writes right after us."""
-
-    theirs = ""
-
-    def write_setting(self, name: str, value: str) -> None:
-        super().write_setting(name, value)
-        super().write_setting(name, self.theirs)
-
-
-def test_what_somebody_writes_right_after_us_is_his(lab: Lab, undo_journal: UndoJournal) -> None:
-    nic = Overtaken(lab.name)
-    nic.theirs = " ".join(["1"] * len(lab.nic.rss().table))
-    ours = action(lab, "rss", reversed_table(lab))
-    assert setting.tried(nic, undo_journal, ours, verbatim=True).errno == 0
-    assert setting.drifted(nic.name, nic.settings(), undo_journal) == {"rss": nic.theirs}
-    assert [each.errno for each in setting.undo(nic, undo_journal)] == [errno.ESTALE]
-    assert nic.setting("rss") == nic.theirs
-    nic.close()
-
-
-class Deaf(LabNic):
-    """A fake for what cannot be had here: a kernel that takes a value and keeps the old one."""
-
-    def write_setting(self, name: str, value: str) -> None:
-        pass
-
-
-def test_a_write_without_effect_is_reported(lab: Lab, undo_journal: UndoJournal) -> None:
-    deaf = Deaf(lab.name)
-    done = setting.apply(deaf, undo_journal, action(lab, "rss", reversed_table(lab)))
-    deaf.close()
-    assert done.errno == errno.EIO
-    assert "the kernel accepted it" in done.left
-
-
-class Rfs(LabNic):
-    """A fake for what must not be changed on the machine that runs the tests: RFS tables."""
-
-    shared: ClassVar = {"rps-sock-flow-entries": "0"}
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.own = {"rps-flow-cnt:0": "0"}
-
-    def settings(self) -> dict[str, str]:
-        return {**self.shared, **self.own}
-
-    def setting(self, name: str) -> str | None:
-        return self.settings().get(name)
-
-    def write_setting(self, name: str, value: str) -> None:
-        (self.own if name in self.own else self.shared)[name] = value
-
-
-def test_a_table_of_the_whole_machine_stays_while_another_nic_needs_it(
-    lab: Lab, undo_journal: UndoJournal
-) -> None:
-    one, two = Rfs(lab.name), Rfs(lab.name)
-    two.name += "2"
-    counts = "rps-flow-cnt:0"
-    for nic, name in ((one, "rps-sock-flow-entries"), (one, counts), (two, counts)):
-        write = replace(action(lab, name, "32768"), nic=nic.name)
-        assert setting.apply(nic, undo_journal, write).errno == 0
-    assert {done.setting: done.errno for done in setting.undo(one, undo_journal)} == {
-        "rps-flow-cnt:0": 0,
-        "rps-sock-flow-entries": 0,
-    }
-    assert one.settings() == {"rps-sock-flow-entries": "32768", "rps-flow-cnt:0": "0"}
-    setting.undo(two, undo_journal)
-    assert two.settings() == {"rps-sock-flow-entries": "0", "rps-flow-cnt:0": "0"}
-    assert undo_journal.nics() == []
-    for nic in (one, two):
-        nic.close()

@@ -17,9 +17,7 @@ ROOMS = (
     "engine",
     "daemon/executor.py",
     "daemon/balancing.py",
-    "daemon/cpu_exclusion.py",
     "program/balance.py",
-    "program/cpuset.py",
     "program/journals",
 )
 

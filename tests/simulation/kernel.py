@@ -10,7 +10,6 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -27,7 +26,6 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.line import line_of
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancers
-from tests.simulation.cgroups import Cgroups
 from tests.simulation.forwarded import Forwards
 from tests.simulation.host import Host
 from tests.simulation.loop import Descriptors
@@ -140,7 +138,6 @@ class Kernel:
         self.caches: tuple[tuple[int, ...], ...] = ()  # the CPUs of each last-level one; (): one
         self.descriptors = Descriptors()
         self.balancers = Balancers(machine.world, nics)
-        self.cgroups = Cgroups(machine)
         self.host = Host(machine.world)
         self.forwards = Forwards(machine.world, nics)
         self.forwards.work = machine.forwards
@@ -197,12 +194,8 @@ class Kernel:
             "daemon.balancing.running": self.balancers.running,
             "daemon.balancing.spared": self.balancers.spared,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
-            "daemon.cpu_exclusion.observe": self.cgroups,
-            "daemon.cpu_exclusion.Processes": lambda command: SimpleNamespace(
-                of=self.cgroups.process
-            ),
             "daemon.autopiloting.cpu_time": self._cpu_time,
-            "daemon.cpusets.cpuset_of": self.cgroups.cpuset_of,
+            "daemon.cpusets.cpuset_of": lambda tid: None,
             "daemon.loads.cpu_time": self._cpu_time,
             "daemon.own_cpu.spent_ns": lambda: self.spent_ns,
             "daemon.moving.Mover": self._mover,
@@ -217,9 +210,6 @@ class Kernel:
             "daemon.supervisor.CpuWatch": lambda: _Cpus(self),
             "daemon.supervisor.sources": lambda policy: Sources(),
             "daemon.trying.cpu_time": self._cpu_time,
-            "kernel.system.cpuset._write": self.cgroups.write,
-            "kernel.system.cpuset.possible": self.cgroups.possible,
-            "kernel.system.cpuset.text": self.cgroups.text,
             "observe.nics.interfaces.lab_is_there": lambda name: False,
             "observe.nics.interfaces.link_changes": changes,
             "observe.nics.interfaces.link": lambda netns, ifindex: self._link(ifindex),
@@ -233,8 +223,6 @@ class Kernel:
             "policy.file.load.wrong_cpus": lambda contents, possible, machine: wrong_cpus(
                 contents, len(self.machine.cpus), machine
             ),
-            "program.cpuset.folder": self.cgroups.folder,
-            "program.cpuset.os": self.cgroups.os,
             "program.host_settings.read_budget": self.host.read,
             "program.host_settings.write_budget": self.host.write,
             "program.balance.irqbalance": self.balancers,

@@ -139,7 +139,6 @@ class Machine:
         self.births: list[WorldBirths] = []
         self.listeners: dict[int, Listener] = {}  # by cookie
         self.connecting: dict[FlowKey, int] = {}  # cookies of those that are not answered yet
-        self.cpuset_of: Callable[[Task], frozenset[int] | None] = lambda task: None
         self._tids = 1000
         self._looked_ns = world.now_ns
         self.softirq_ns = dict.fromkeys(range(cpus), 0)
@@ -262,10 +261,8 @@ class Machine:
         self._hear(SocketGone(self.world.now_ns, socket.cookie))
 
     def pin(self, task: Task, cpus: frozenset[int]) -> None:
-        """sched_setaffinity: it moves, if it has to. CPUs that are offline, or that its cpuset does
-        not have, are refused."""
-        has = self.cpuset_of(task)
-        if not any(self.cpus[cpu].online for cpu in (cpus if has is None else cpus & has)):
+        """sched_setaffinity: it moves, if it has to. CPUs that are offline are refused."""
+        if not any(self.cpus[cpu].online for cpu in cpus):
             return
         task.pinned = cpus
         if task.cpu.index not in cpus:
@@ -308,9 +305,7 @@ class Machine:
 
     def least_loaded(self, task: Task) -> Cpu:
         """Where it wakes: by chance among those with the fewest threads, of those where it may."""
-        pinned, has = task.pinned, self.cpuset_of(task)
-        if has is not None:
-            pinned = (pinned or has) & has or has
+        pinned = task.pinned
         allowed = [c for c in self.cpus if c.online and (not pinned or c.index in pinned)]
         most = min([len(each.tasks) for each in allowed]) + 1
         return self.world.random.choice([each for each in allowed if len(each.tasks) <= most])

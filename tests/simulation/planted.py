@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from atfnd.daemon import cpu_exclusion
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.held_filters import HeldFilters
@@ -45,7 +44,6 @@ from atfnd.model import (
     Filter,
     Flow,
     FlowKey,
-    HeldCpuset,
     Match,
     Mode,
     NicView,
@@ -286,16 +284,9 @@ def _asked_ours_only(
     return 0, "as planned"
 
 
-def _write_cpuset_first(self: Executor, action: Action) -> Outcome:
-    """As planned, and recorded afterwards."""
-    if self.armed(action.nic) and action.setting is not None and action.value is not None:
-        self._cpusets.write_setting(action.setting, action.value)
-    return REAL_WRITE_CPUSET(self, action)
-
-
 def _forget_what_was_refused(
     nic: setting.Settings, undo_journal: UndoJournal, name: str, value: str,
-    write: Callable[[], None], *, verbatim: bool = False,
+    write: Callable[[], None],
 ) -> str | None:  # fmt: skip
     """As it was: a refusal is believed, whatever the setting reads."""
     held = undo_journal.held(nic.name).get(name)
@@ -308,7 +299,7 @@ def _forget_what_was_refused(
             refused.append(refusal)
             raise
 
-    after = REAL_WRITTEN(nic, undo_journal, name, value, tried, verbatim=verbatim)
+    after = REAL_WRITTEN(nic, undo_journal, name, value, tried)
     if refused:
         setting._as_before(nic, undo_journal, name, held)
         raise refused[0]
@@ -316,7 +307,6 @@ def _forget_what_was_refused(
 
 
 REAL_WRITTEN = setting.written
-REAL_WRITE_CPUSET = Executor.write_cpuset
 REAL_TAKE_OUT = OperatorCommands._take_out
 REAL_ENDED, REAL_PLACE = port_filters._ended, steer._place_or_follow
 REAL_NIC_GONE, REAL_APPLY, REAL_CLAIM = retire.nic_gone, filter.apply, FilterJournal.claim
@@ -396,15 +386,6 @@ WHOLE: dict[str, Fault] = {
     "a setting that another program moved is written again": partial(
         _object, Arming, "_moved", lambda self, session: {}
     ),
-    "a cpuset is written before that is journaled": partial(
-        _object, Executor, "write_cpuset", _write_cpuset_first
-    ),
-    "an admin's cpuset is taken for ours": partial(
-        _object,
-        cpu_exclusion,
-        "_held",
-        lambda held, now: HeldCpuset(held.original, now, ours=True),
-    ),
 }
 
 
@@ -467,8 +448,6 @@ SEEDS_OF = {
     "irqbalance is asked before that is journaled": range(7, 2000, 20),
     "what others asked of irqbalance is forgotten": range(7, 2000, 20),
     "a list that irqbalance may have taken is forgotten": range(7, 2000, 20),
-    "a cpuset is written before that is journaled": range(4, 2000, 20),
-    "an admin's cpuset is taken for ours": range(4, 2000, 20),
     "what a NIC lost by itself is taken for another program's": range(14, 6000, 20),
     "what has its value from before us again stays ours": range(14, 1000, 20),
     "a write that waited is done over another program's": range(12, 2000, 20),
@@ -526,8 +505,6 @@ FOUND_BY = {
     "irqbalance is asked before that is journaled": 7,
     "what others asked of irqbalance is forgotten": 27,
     "a list that irqbalance may have taken is forgotten": 707,
-    "a cpuset is written before that is journaled": 4,
-    "an admin's cpuset is taken for ours": 264,
     "an action outlives its reason, and what it finds is disowned": 9,
     "what a NIC lost by itself is taken for another program's": 1654,
     "what has its value from before us again stays ours": 14,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-__all__ = ["VALUES", "excluding", "forwarding", "placement", "policy", "receiving", "wanted"]
+__all__ = ["VALUES", "forwarding", "placement", "policy", "receiving", "wanted"]
 
 ORDERS = "strict", "strict", "bounded", "immediate"
 CPUS = frozenset({1, 2})
@@ -81,25 +81,6 @@ flows:
     order: {order}
     owner: {owner}
     full_core: {full_core}{received}
-"""
-
-
-def excluding(number: int) -> str:
-    """The cpusets of applications exclude CPUs 1 and 2; in every fifth policy none does."""
-    cpu_exclusion = "" if number // 2 % 5 == 4 else ", cpu_exclusion: true"
-    by = "process: app" if number % 3 == 0 else "protocol: [tcp, udp]"
-    return f"""\
-version: 1
-daemon: {{ on_stop: {"restore" if number // 4 % 2 else "keep"} }}
-interfaces:
-  - match: {{ name: "*" }}
-    armed: true
-flows:
-  - name: everything
-    match: {{ {by} }}
-    placement: {{ dedicated: [1, 2]{cpu_exclusion} }}
-    t_delete: 2s
-    order: {ORDERS[number // 4 % 4]}
 """
 
 

@@ -52,12 +52,10 @@ from atfnd.move.learn import demoted
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
-from atfnd.program.cpuset import CGROUPS
 from atfnd.program.host_settings import HOST
 from tests.held import held
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancer
-from tests.simulation.cgroups import APPS, REFUSALS, Group
 from tests.simulation.disk import Disk
 from tests.simulation.driver import FOREIGN, OURS, Entry, Refusal
 from tests.simulation.forwarded import Stream
@@ -65,7 +63,7 @@ from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
 from tests.simulation.nic import DEFAULT, ENTRIES, HASHES, WorldNic
 from tests.simulation.policies import CPUS as DEDICATED
-from tests.simulation.policies import VALUES, excluding, forwarding, policy, receiving, wanted
+from tests.simulation.policies import VALUES, forwarding, policy, receiving, wanted
 from tests.simulation.schedule import Plan, Step
 from tests.simulation.service import Service
 from tests.simulation.steward import Steward
@@ -120,8 +118,6 @@ class Run:
         ]
         self.machine = Machine(self.world, CPUS)
         self.kernel = Kernel(self.machine, lambda: self.nics, self._ended, self._said)
-        if plan.excludes:
-            self.kernel.cgroups.populate()
         self.sockets = [self._socket(number) for number in range(plan.flows)]
         for nic in self.nics:
             self._plugged(nic)
@@ -169,8 +165,6 @@ class Run:
 
     def _policy(self, number: int) -> str:
         """Of this number, for what the plan is about."""
-        if self.plan.excludes:
-            return excluding(number)
         if self.plan.receives:
             return receiving(number, pilots=self.plan.busy)
         return forwarding(number) if self.plan.forwards else policy(number)
@@ -196,11 +190,7 @@ class Run:
         of = None
         if self.plan.whole and tasks and random.random() < 0.2:
             of = min(tasks, key=lambda task: task.thread.tid).thread.pid
-        return self._began(self.machine.task("app", random.choice(self._online()), stays_ns, of=of))
-
-    def _began(self, task: Task) -> Task:
-        self.kernel.cgroups.begin(task)
-        return task
+        return self.machine.task("app", random.choice(self._online()), stays_ns, of=of)
 
     def _online(self) -> list[int]:
         return [cpu.index for cpu in self.machine.cpus if cpu.online]
@@ -302,14 +292,11 @@ class Run:
             self.steward.order(self._restored, nic)
         elif nic.table.present:
             self._said_so()
-            refused = self.kernel.cgroups.refused
             answer = self.service.order("restore", nic.name)
             said: Sequence[Restored] | None = None if answer is None else answer.said
-            if said is not None:
-                self._was_asked([each.what for each in said if not each.done], refused)
             self._undone(nic, said)
             if said is not None and all(each.done for each in said):
-                self._cgroups_as_found()
+                self._host_as_found()
 
     def _evidence(self, number: int, *_: int) -> None:
         self.steward.order(self.steward.lost_evidence, self._at(number))
@@ -335,16 +322,15 @@ class Run:
                 self.world.broken("kill switch", f"{each.name} is armed after it was disarmed")
 
     def _pause(self, number: int, *_: int) -> None:
-        nic, refused = self._at(number), self.kernel.cgroups.refused
+        nic = self._at(number)
         self._said_so()
         answer = self.service.order("pause", nic.kernel_name)
-        self._was_asked([self.service.refusal or ""], refused)
         if answer is None or not self.service.paused(nic.name):
             return
         self.world.seen["paused"] += 1
         self._paused.add(nic)
         self._as_found(nic)
-        self._cgroups_as_found()
+        self._host_as_found()
 
     def _resume(self, number: int, *_: int) -> None:
         self._said_so()
@@ -356,47 +342,32 @@ class Run:
 
     def _stop(self, *_: int) -> None:
         self._said_so()
-        asked, refused = self.service.restores_at_stop(), self._refused_undo()
-        stops = self.world.seen["stop"]
+        asked, refusals = self.service.restores_at_stop(), self.kernel.host.refusals
+        stops, refused = self.world.seen["stop"], len(refusals)
         self.service.stop()
-        whole = self.world.seen["stop"] > stops and self._refused_undo() == refused
+        whole = self.world.seen["stop"] > stops and len(refusals) == refused
         if asked and whole and self.service.undone is None:
             self.world.broken("restore", "it stops, and undoes nothing")
         if self.service.undone is not None:
             self.world.seen["restored at a stop"] += 1
             for nic in self.nics:
                 self._undone(nic, self.service.undone)
-        for each in (self.kernel.cgroups, self.kernel.host) if asked and whole else ():
-            if (how := each.not_as_found()) is not None:
-                self.world.broken("restore", how)
-
-    def _refused_undo(self) -> tuple[int, int]:
-        """What the kernel has refused of cgroups, and may yet refuse of settings of the machine."""
-        return self.kernel.cgroups.refused, len(self.kernel.host.refusals)
+        if asked and whole and (how := self.kernel.host.not_as_found()) is not None:
+            self.world.broken("restore", how)
 
     def _said_so(self) -> None:
         """An operator did: atfnd may take over again what it had left to others."""
         self.kernel.balancers.taken_back()
-        self.kernel.cgroups.taken_back()
         self.kernel.host.changed.clear()
         for nic in self.nics:
             nic.changed.clear()
 
-    def _was_asked(self, refused: Sequence[str], before: int) -> None:
-        """An order that says that the kernel refused has asked it; `before`: refusals so far."""
-        if self.kernel.cgroups.refused == before and any(
-            "cpuset.cpus:" in each for each in refused
-        ):
-            self.world.broken("order", f"nobody refused, and the answer is: {refused}")
-
-    def _cgroups_as_found(self) -> None:
-        """No NIC is armed: each group that there is has what its admin gave it."""
-        armed = (
-            any(self.service.armed(nic.name) for nic in self.nics) if self.daemon.alive else True
-        )
-        for each in () if armed else (self.kernel.cgroups, self.kernel.host):
-            if (how := each.not_as_found()) is not None:
-                self.world.broken("restore", how)
+    def _host_as_found(self) -> None:
+        """No NIC is armed: the machine has the settings that its admin gave it."""
+        if not self.daemon.alive or any(self.service.armed(nic.name) for nic in self.nics):
+            return
+        if (how := self.kernel.host.not_as_found()) is not None:
+            self.world.broken("restore", how)
 
     def _begin(self, *_: int) -> None:
         if not self.service.alive:
@@ -553,97 +524,6 @@ class Run:
             return False
         placing = (rule for rule in rules if rule.placement is not PairPlacement.LEAVE)
         return any(rule.order is MoveMode.STRICT for rule in placing)
-
-    # ---- control groups
-
-    def _group(self, number: int) -> Group | None:
-        every = self.kernel.cgroups.every()
-        return every[number % len(every)] if every else None
-
-    def _admin_sets_cpus(self, number: int, which: int, soon: int, _: int) -> None:
-        """What the admin wrote before, or other CPUs, or all; most likely of an application's."""
-        self._soon(soon, self._set_cpus, number, which)
-
-    def _set_cpus(self, number: int, which: int) -> None:
-        cgroups = self.kernel.cgroups
-        groups = [cgroups.group_of(each.task) for each in self.sockets] if number % 3 else []
-        group = groups[number % len(groups)] if groups else self._group(number)
-        if group is not None and group.parent is not None:
-            lists = {0, 3}, {0, 1, 2, 3}, {0, 1, 3}, {1, 2}, {1, 3}, {0}, {2, 3}, set[int]()
-            cgroups.admin_sets(group, frozenset(lists[which % len(lists)]))
-
-    def _group_is_made(self, number: int, which: int, below: int, _: int) -> None:
-        """Every fourth below another that may have processes, every third without a cpuset, every
-        fifth with the path of one that is gone."""
-        cgroups = self.kernel.cgroups
-        apps = next((each for each in cgroups.every() if each.id.path == APPS), cgroups.root)
-        parent = self._group(number) or apps if below % 4 == 0 else apps
-        name = (
-            "app0.service" if number % 5 == 0 else f"app{number}.{('service', 'slice')[below % 2]}"
-        )
-        if all(each.name != name for each in parent.children):
-            asks = None if which % 3 == 0 or parent.asks is None else frozenset(range(which % 5))
-            cgroups.make(parent, name, asks)
-
-    def _group_goes(self, number: int, which: int, soon: int, _: int) -> None:
-        """Its processes are moved away, or nobody is in it."""
-        self._soon(soon, self._remove_group, number, which)
-
-    def _remove_group(self, number: int, which: int) -> None:
-        cgroups = self.kernel.cgroups
-        group, others = self._group(number), cgroups.apps()
-        if group is None or group.children or len(others) < 2:
-            return
-        others.remove(group)
-        for pid in cgroups.pids(group):
-            cgroups.move(pid, others[which % len(others)])
-        cgroups.remove(group)
-
-    def _controller(self, number: int, on: int, *_: int) -> None:
-        group = self._group(number)
-        if group is not None and not group.children:
-            self.kernel.cgroups.switch(group, group.asks is None or on % 3 != 0)
-
-    def _process_moves(self, number: int, which: int, soon: int, _: int) -> None:
-        self._soon(soon, self._move_process, number, which)
-
-    def _move_process(self, number: int, which: int) -> None:
-        groups = [*self.kernel.cgroups.apps(), self.kernel.cgroups.root]
-        task = self.sockets[number % len(self.sockets)].task
-        self.kernel.cgroups.move(task.thread.pid, groups[which % len(groups)])
-
-    def _process_ends(self, number: int, *_: int) -> None:
-        task = self.sockets[number % len(self.sockets)].task
-        mates = self._mates(task)
-        left = [each for each in self.sockets if each.task not in mates]
-        if left:
-            self.sockets = left
-            for each in sorted(mates, key=lambda mate: mate.thread.tid):
-                self.machine.end(each)
-            self.kernel.cgroups.ended(task.thread.pid)
-
-    def _stranger_comes(self, number: int, which: int, *_: int) -> None:
-        """A process without a flow, in the group of an application; every third is its child."""
-        cgroups = self.kernel.cgroups
-        of = self.sockets[number % len(self.sockets)].task
-        task = self.machine.task("cron", self.world.random.choice(self._online()))
-        if which % 3 == 0:
-            cgroups.parents[task.thread.pid] = of.thread.pid
-        cgroups.begin(task)
-        cgroups.move(task.thread.pid, cgroups.group_of(of))
-
-    def _stranger_goes(self, number: int, *_: int) -> None:
-        every = (task for cpu in self.machine.cpus for task in cpu.tasks)
-        those = sorted(each.thread.tid for each in every if each.thread.comm == "cron")
-        if those:
-            tid = those[number % len(those)]
-            for cpu in self.machine.cpus:
-                for task in [each for each in cpu.tasks if each.thread.tid == tid]:
-                    self.machine.end(task)
-            self.kernel.cgroups.ended(tid)
-
-    def _refuse_cpuset(self, number: int, *_: int) -> None:
-        self.kernel.cgroups.refusals.append(REFUSALS[number % len(REFUSALS)])
 
     def _close(self, number: int, *_: int) -> None:
         if len(self.sockets) > 1:
@@ -987,7 +867,6 @@ class Run:
             nic.table.unread.clear()
             nic.table.slow_ns = nic.table.drops = 0
             nic.set_ntuple(True)
-        self.kernel.cgroups.refusals.clear()
         self.kernel.host.refusals.clear()
         self.kernel.host.lies.clear()
         self.kernel.forwards.refusing = 0
@@ -1009,7 +888,6 @@ class Run:
             world.broken("leak", what)
         if isinstance(daemon, Service):
             self._agree()
-            self._excluded()
             self._received()
             self._budget_agrees()
             if self.plan.seed % EVERY == 0:
@@ -1025,7 +903,6 @@ class Run:
             if not daemon.alive:
                 world.broken("restore", "it ends with an error")
         self._check()
-        self.kernel.cgroups.taken_back()
         with self.disk.aside():
             self._nothing_left()
 
@@ -1046,14 +923,10 @@ class Run:
 
     def _nothing_left(self) -> None:
         broken, daemon = self.world.broken, self.daemon
-        for each in (self.kernel.cgroups, self.kernel.host):
-            if (how := each.not_as_found()) is not None:
-                broken("restore", how)
+        if (how := self.kernel.host.not_as_found()) is not None:
+            broken("restore", how)
         if left_of_host := {*daemon.undo_journal.held(HOST), *daemon.undo_journal.manual(HOST)}:
             broken("leak", f"the journal still names {', '.join(sorted(left_of_host))}")
-        for of in (daemon.undo_journal.held, daemon.undo_journal.manual):
-            if named := of(CGROUPS):
-                broken("leak", f"the journal still names {', '.join(sorted(named))}")
         for nic in self.nics:
             self._as_found(nic)
             if left := daemon.journal.left.get(nic.name):
@@ -1288,34 +1161,6 @@ class Run:
             if named != {match for match, _ in there}:
                 self.world.broken("agree", f"the journal names {named ^ {m for m, _ in there}}")
 
-    def _excluded(self) -> None:
-        """After quiet: an application that is alone in its group, with nothing in its way, may not
-        use dedicated CPUs; a group of which no policy asks that is as it was found.
-        Nothing is known of groups and processes that are gone."""
-        world, cgroups, service = self.world, self.kernel.cgroups, self.service
-        exclusion, journal = service.exclusion, service.undo_journal
-        here = {group.id.setting: group for group in cgroups.every()}
-        named = {*journal.held(CGROUPS), *journal.manual(CGROUPS)}
-        gone = {name for name in named if name not in here or here[name].text is None}
-        if gone := gone | exclusion._refused.keys() - here.keys():
-            world.broken("leak", f"cgroups {gone} are gone, and remembered")
-        pids = {task.thread.pid for cpu in self.machine.cpus for task in cpu.tasks}
-        if ended := {pid for pid, _ in exclusion._known} - pids:
-            world.broken("leak", f"processes {ended} are remembered, and have ended")
-        if not any(service.armed(nic.name) for nic in self.nics):
-            return
-        asked = self._placement().cpu_exclusion
-        how = None if asked or exclusion._refused else cgroups.not_as_found()
-        if how is not None:
-            world.broken("agree", f"no policy excludes CPUs: {how}")
-        for group in cgroups.every() if asked else ():
-            if self._can_be_excluded(group):
-                in_force = not cgroups.effective(group) & DEDICATED
-                world.seen["its cpuset excludes CPUs" if in_force else "excused: left"] += 1
-                excused = group.id.setting in {*journal.manual(CGROUPS), *exclusion._refused}
-                if not in_force and not excused:
-                    world.broken("exclusion", f"{group.id.path} has {cgroups.effective(group)}")
-
     def _received(self) -> None:
         """After quiet, each queue is received as the policy says, or it is known why not."""
         service = self.service
@@ -1360,19 +1205,6 @@ class Run:
         for name, value in host.values.items():
             if value != asked.get(name, host.untouched[name]) and name not in left:
                 self.world.broken("budget", f"{name} is {value}, and {asked} is asked for")
-
-    def _can_be_excluded(self, group: Group) -> bool:
-        """As docs/placements.md says."""
-        cgroups, table = self.kernel.cgroups, self.service.engine.memory.table
-        flows = [flow for flow in table if self.service.armed(flow.nic)]
-        known = {flow.thread.pid for flow in flows if flow.thread is not None}
-        pids = {*cgroups.pids(group)}
-        alone = bool(pids) and all({pid, cgroups.parents.get(pid)} & known & pids for pid in pids)
-        held = cgroups.held(group)
-        base = group.asks if held is None else cgroups.asked_for(held.original)
-        left = cgroups.effective(group) & (base or cgroups.possible()) - DEDICATED
-        fit = not (group.children or group.asks is None or group.name.endswith(".slice"))
-        return alone and fit and bool(left) and not cgroups.stuck(group, DEDICATED)
 
     def _left_alone(self, nic: WorldNic) -> None:
         """Our settings have our values, and irqbalance leaves our interrupts alone."""

@@ -58,7 +58,6 @@ class Plan(NamedTuple):
     busy: bool  # its flows send all the time
     steps: tuple[Step, ...]
     whole: bool = False  # the daemon decides; else the steps order its moves
-    excludes: bool = False  # its policy keeps applications off CPUs, and control groups are used
     receives: bool = False  # its policies say who polls
     forwards: bool = False  # the machine forwards, and its policies place that
     wanders: bool = True  # some threads of a whole run wake on another CPU by themselves
@@ -112,15 +111,6 @@ STOPS_OF_BALANCED = (
     "disk full", "disk has room", "disk fails", "flap", "unplug", "rename", "offline",
     "refuse setting", "unreadable",
 )  # fmt: skip
-EXCLUDED = {
-    "admin sets cpus": 4, "group is made": 1, "group goes": 2, "controller": 1,
-    "process moves": 2, "process ends": 2, "stranger comes": 1, "stranger goes": 3, "open": 5,
-    "close": 1, "join": 1, "migrate": 1,
-}  # fmt: skip
-STOPS_OF_EXCLUDED = (
-    "kill", "end", "begin", "arm", "disarm", "pause", "resume", "restore", "stop", "reload",
-    "disk full", "disk has room", "disk fails", "disk slow", "unplug", "offline", "refuse cpuset",
-)  # fmt: skip
 SHARED = {"join": 6, "open": 2, "migrate": 10, "close": 3, "silence": 1, "talk": 2, "flap": 1}
 RIVALS = {
     "foreign set": 6,
@@ -153,8 +143,6 @@ WHOLE = frozenset(
         *USE,
         *FAULTS,
         *BALANCED,
-        *EXCLUDED,
-        *STOPS_OF_EXCLUDED,
         *SHARED,
         *RECEIVED,
         *STOPS_OF_RECEIVED,
@@ -175,10 +163,10 @@ def whole(seed: int, count: int = 40) -> Plan:
     def at_ns(percent: int) -> int:
         return first_ns + (last_ns - first_ns) * percent // 100
 
-    if seed % 3 == 0 and not drawn.excludes:
+    if seed % 3 == 0:
         cpu = Random(f"batch {seed}").randrange(1000)
         more += [Step(at_ns(20), "batch begins", (cpu,)), Step(at_ns(70), "batch ends")]
-    if seed % 11 == 10 and not (drawn.excludes or drawn.receives or drawn.forwards):
+    if seed % 11 == 10 and not (drawn.receives or drawn.forwards):
         random = Random(f"places {seed}")
         for _ in range(4):
             arguments = tuple(random.randrange(1000) for _ in range(4))
@@ -187,14 +175,14 @@ def whole(seed: int, count: int = 40) -> Plan:
 
 
 def _whole(seed: int, count: int) -> Plan:
-    """A run of the whole daemon. Of twenty, two have no fault; every fifth is about filters of
+    """A run of the whole daemon. Of twenty, three have no fault; every fifth is about filters of
     ports; every tenth about what is under way when an operator says stop; two of twenty about who
     polls; every twentieth about what is forwarded, about interrupts that irqbalance moves, about
-    cpusets, about threads with sockets on two NICs, about daemons that are killed while they start
-    among programs that write the same settings, and about more flows than filters, for minutes."""
+    threads with sockets on two NICs, about daemons that are killed while they start among programs
+    that write the same settings, and about more flows than filters, for minutes."""
     kinds_of = {
-        4: _excluded, 7: _balanced, 9: _restarted, 12: _piloted, 14: _received, 15: _forwarded,
-        17: _shared, 19: _crowded,
+        7: _balanced, 9: _restarted, 12: _piloted, 14: _received, 15: _forwarded, 17: _shared,
+        19: _crowded,
     }  # fmt: skip
     if (kind := kinds_of.get(seed % 20)) is not None:
         return kind(seed, count)
@@ -265,18 +253,6 @@ def _balanced(seed: int, count: int) -> Plan:
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, False, random.randrange(2, 7), False, tuple(steps), True)
-
-
-def _excluded(seed: int, count: int) -> Plan:
-    """Applications in control groups whose cpusets are to exclude CPUs, and an admin who makes,
-    changes and removes such groups."""
-    random = Random(f"excluded {seed}")
-    kinds = random.sample(STOPS_OF_EXCLUDED, random.randrange(0, 9))
-    verbs = EXCLUDED | dict.fromkeys(kinds, 1) | ({"begin": 3} if kinds else {})
-    steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.3, 1500 * MS)]
-    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2))))
-    return Plan(seed, drivers, 64, random.random() < 0.8, random.randrange(2, 7), False,
-                tuple(steps), True, True)  # fmt: skip
 
 
 def _received(seed: int, count: int) -> Plan:

@@ -20,7 +20,6 @@ from atfnd.daemon.served import Served
 from atfnd.daemon.supervisor import Supervisor
 from atfnd.daemon.wanted_reports import asked
 from atfnd.engine.engine import Engine
-from atfnd.engine.ownership.exclusion import Exclusion
 from atfnd.errors import OperatorError
 from atfnd.model import FlowKey, Match, Restored, SteeringMethod
 from atfnd.move.learn import Record
@@ -66,11 +65,9 @@ class Service:
         self._closing: list[FilterJournal | UndoJournal | OperatorJournal] = []
         self.written: set[tuple[Match, int]] = set()  # by any run of it
         self.supervisor: Supervisor | None = None
-        self.refusal: str | None = None  # of the last order: why not all of it was done
         self.undone: list[Restored] | None = None  # at the last stop; None: it undid nothing
         kernel.opened = self._opened
         kernel.balancers.journal = lambda: getattr(self, "undo_journal", None)
-        kernel.cgroups.journal = lambda: getattr(self, "undo_journal", None)
         kernel.host.is_ours = partial(self._is_ours, HOST)
 
     # ---- life and death
@@ -116,8 +113,6 @@ class Service:
         self._closing.append(undo_journal := UndoJournal(self._run_dir / "originals.journal"))
         self._closing.append(orders := OperatorJournal(self._run_dir / "orders.journal"))
         self.journal, self.undo_journal, self.orders = journal, undo_journal, orders
-        if self._disk.failed_ns is not None or self._disk.was_full:
-            self._kernel.cgroups.restarted()
         for each in self._closing:
             if each.trouble is not None:
                 self._world.broken("journal", each.trouble)
@@ -182,7 +177,6 @@ class Service:
         if not self.alive:
             self.start()
         answer: list[Answer] = []
-        self.refusal = None
         if self.alive:
             self._guarded(partial(self._order, verb, arguments, answer))
         return answer[0] if answer else None
@@ -201,7 +195,6 @@ class Service:
         try:
             answer.append(Answer(done.result()))
         except OperatorError as refusal:
-            self.refusal = refusal.message
             self._world.note(f"{verb} refused", f"{verb}: {refusal.message}")
         except KeyError:
             self._world.note(f"{verb} of none", f"{verb}: there is no such NIC")
@@ -262,11 +255,6 @@ class Service:
     def engine(self) -> Engine:
         assert self.supervisor is not None
         return self.supervisor._engine
-
-    @property
-    def exclusion(self) -> Exclusion:
-        assert self.supervisor is not None
-        return self.supervisor._engine.exclusion
 
     def restores_at_stop(self) -> bool:
         """The policy asks for that: the one in force, or that of a reload which is not over yet."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.system.cgroup import open_root
-from atfnd.kernel.system.cpuset import online
+from atfnd.kernel.system.cpus import online
 
 __all__ = ["HOLDS", "HoldEnd", "HoldResult", "Late", "Passage", "PollEnd", "Transit"]
 

@@ -41,8 +41,7 @@ def placement_of(entry: PlacementEntry | None) -> Placement:
         return Placement(PlacementKind(entry.near), avoid_smt=entry.avoid == "smt")
     ranges = entry.cpus or entry.dedicated or ()
     cpus = frozenset(cpu for first, last in ranges for cpu in range(first, last + 1))
-    kind = PlacementKind.CPUS if entry.cpus else PlacementKind.DEDICATED
-    return Placement(kind, cpus, cpu_exclusion=entry.cpu_exclusion)
+    return Placement(PlacementKind.CPUS if entry.cpus else PlacementKind.DEDICATED, cpus)
 
 
 def wrong_cpus(

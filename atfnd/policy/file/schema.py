@@ -382,9 +382,6 @@ class PlacementEntry(Entry):
     """One of these CPUs, whatever the application runs on."""
     dedicated: OneOrMore[Cpu] = None
     """One of these CPUs, which serve no other flows."""
-    cpu_exclusion: bool = False
-    """With `dedicated`: remove these CPUs from the cpuset of the application's own cgroup. For the
-    conditions see docs/placements.md."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> PlacementEntry:
@@ -394,8 +391,6 @@ class PlacementEntry(Entry):
             raise Mistake(f"a placement of {given}", "say one of near, cpus, dedicated")
         if self.avoid is not None and self.near not in ("llc", "node"):
             raise Mistake("avoid: smt goes with near: llc or near: node")
-        if "cpu_exclusion" in self.model_fields_set and self.dedicated is None:
-            raise Mistake("cpu_exclusion goes with dedicated")
         return self
 
 

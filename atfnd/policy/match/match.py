@@ -57,7 +57,6 @@ __all__ = [
     "is_named",
     "may_borrow",
     "meets",
-    "names",
     "of_key",
     "of_process",
     "qualify",
@@ -159,13 +158,6 @@ def of_process(rule: FlowRule) -> bool:
 def asks_direction(policy: Policy) -> bool:
     """Some rule asks which end opened the connection."""
     return any(rule.direction is not None for rule in policy.flows)
-
-
-def names(rule: FlowRule) -> Callable[[str, Process], bool]:
-    """Whether a process (its main thread's name, and what it is) matches what the rule asks of
-    processes, whatever its flows are. If the rule asks nothing of processes, none matches."""
-    asked = _asked(rule, {key: CONDITIONS[key] for key in ("processes", *_OF_PROCESS)})
-    return lambda comm, process: bool(asked and _all(asked, Facts(_NO_FLOW, comm, process)))
 
 
 def in_groups(rule: FlowRule) -> Callable[[str], bool]:

@@ -19,7 +19,6 @@ UNWANTED = {
     "napis",
     "no effect",
     "not-followed",
-    "not-kept-off",
     "not-served",
     "refused",
     "shortage",
