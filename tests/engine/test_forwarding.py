@@ -44,6 +44,8 @@ from atfnd.model import (
     Queue,
     ServeOn,
 )
+from atfnd.move.command import Ended
+from atfnd.move.verdict import Mechanism, Verdict
 from atfnd.policy.file.load import built_in
 from tests.machines import topology
 from tests.values import NIC
@@ -128,6 +130,10 @@ class Machine:
         self.changed_tx_queue += [each for each in before if before[each] != after[each]]
         outcome = Outcome(action, self.now_ns, code, None, "refused" if code else "as planned")
         self.engine.handle(MovesReported((outcome,)), self.now_ns)
+        if code and action.queue is not None:
+            end = Mechanism.FOLLOW, Verdict.REFUSED, outcome.left, 0, 0
+            ended = Ended(action.queue, action, *end)
+            self.engine.handle(MovesReported((ended,)), self.now_ns)
 
     def tx_queues(self) -> dict[tuple[str, int, str], frozenset[int]]:
         """By which TX queues the packets of each channel leave."""
@@ -335,6 +341,19 @@ def test_a_refusal_is_said_and_tried_again() -> None:
     made.look(9)
     assert made.cpus("in") == made.cpus("out")
     assert made.why() == "channels of one number are on one CPU"
+
+
+def test_a_channel_whose_move_is_refused_is_tried_later_each_time() -> None:
+    made = Machine(APART, BUSY)
+    made.refuse["queue-cpu:0"] = made.refuse["queue-cpu:1"] = errno.EBUSY
+    made.look(240)
+    in_four_minutes = len(made.wrote)
+    made.look(60)
+    assert len(made.wrote) - in_four_minutes <= 2 * 2  # of two queues
+    assert "refused" in made.why()
+    made.refuse.clear()
+    made.look(31)
+    assert made.cpus("in") == made.cpus("out")
 
 
 def test_nothing_is_written_to_an_interface_that_is_disarmed() -> None:

@@ -26,7 +26,8 @@ The rules:
    the last look, or nothing by another queue, and that no channel has come to since. And a channel
    moves only to a CPU that has the same TX queue: the CPU gets it at an earlier look, if it
    forwards nothing there. Else the channel waits. Under `bounded` both are done at once.
-7. What was refused is tried again at the next looks, and the reason is shown.
+7. What was refused is tried again at the next looks, and the reason is shown. A channel is tried
+   later each time, as a queue that follows a thread is (`Lent.put_off`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from typing import NamedTuple
 from atfnd.engine.forwarding.look import RuleLook
 from atfnd.engine.forwarding.matrix import Channel
 from atfnd.engine.forwarding.place import clearly_better, cost, placed
+from atfnd.engine.ownership.follow import TERMS
 from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -226,6 +228,8 @@ class Forwarding:
                 look.wait(f"{channel.nic} queue {channel.queue}: {refused}")
             rests_ns = look.memory.in_force.hold_down_ns
             if now_ns - self.moved_ns.get(channel, now_ns - rests_ns) < rests_ns:
+                continue
+            if look.memory.nics[channel.nic].lent.rests(channel.queue, TERMS, now_ns):
                 continue
             before = look.before(channel, cpu)
             if before == ():
