@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.engine import audit
-from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters
+from atfnd.engine.filters import aggregate, budget, port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.engine.table.wide_key import covers
+from atfnd.engine.table.port_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -54,8 +54,7 @@ class Load(NamedTuple):
 
 class Simulated:
     """`nic` needs a CPU for each queue, and refuses more than `slots` rules. `deleted` counts those
-    that went again, `writes` all writes of rules. `served` are the
-    ports that are listened on; with `prefixes`, flows of prefixes may share a filter, too."""
+    that went again, `writes` all writes of rules. `served` are the ports that are listened on."""
 
     def __init__(
         self,
@@ -66,9 +65,8 @@ class Simulated:
         defers: Callable[[Action], bool] = lambda action: False,
         slots: int | None = None,
         served: Iterable[Listening] = (),
-        prefixes: bool = False,
     ) -> None:
-        self.slots, self.listeners, self.prefixes = slots, Listeners(), prefixes
+        self.slots, self.listeners = slots, Listeners()
         for event in served:
             self.listeners.opened(event, memory.table)
         self.rule, self.memory, self.defers = rule, memory, defers
@@ -78,7 +76,7 @@ class Simulated:
         self.held: dict[int, tuple[FlowKey, int]] = {}
         self._free: list[int] = []  # locations below the highest one in use
         self._filtered: dict[FlowKey, int] = {}  # the same, by flow
-        self._wide: dict[FlowKey, int] = {}  # those for many flows
+        self._ports: dict[FlowKey, int] = {}  # those of ports
         self.carried: dict[FlowKey, int] = {}
         self.deleted = self.writes = 0
         self._cookies = {load.key: number + 1 for number, load in enumerate(loads)}
@@ -117,18 +115,14 @@ class Simulated:
         self.carry_out(steer.seen(event, self.nic, rule, self.memory, self.now_ns))
 
     def queue_of(self, key: FlowKey) -> int:
-        """As the NIC delivers it: its own rule wins over one for many, and that over RSS."""
+        """As the NIC delivers it: its own rule wins over its port's, and that over RSS."""
         if (own := self._filtered.get(key)) is not None:
             return own
-        wide = (queue for each, queue in self._wide.items() if covers(each, key))
-        return next(wide, self._rss[key])
+        ports = (queue for each, queue in self._ports.items() if covers(each, key))
+        return next(ports, self._rss[key])
 
     def rule_for(self, key: FlowKey) -> FlowRule | None:
         """The policy's, for a flow."""
-        return self.rule
-
-    def rule_of(self, wide: FlowKey) -> FlowRule | None:
-        """The policy's one rule for all that a wide key stands for."""
         return self.rule
 
     def look(self, after_ns: int = 2 * SECOND_NS) -> None:
@@ -153,14 +147,9 @@ class Simulated:
         self.carry_out(steer.due(views, self.memory, self.now_ns))
         if self.listeners.sockets:
             births = port_filters.look(
-                self.nic, lambda key, comm: self.rule_of(key), self.listeners, self.sockets(),
-                self.memory, self.now_ns,
+                self.nic, lambda key, comm: self.rule, self.listeners, self.sockets(), self.memory,
+                self.now_ns,
             )  # fmt: skip
-            self.bear(births)
-        if self.prefixes:
-            births = prefix_filters.look(
-                self.nic, self.rule_of, self._listened, self.sockets(), self.memory, self.now_ns
-            )
             self.bear(births)
         aggregate.stranded(self.nic, self.memory, self.now_ns)
 
@@ -173,15 +162,9 @@ class Simulated:
         return found
 
     def bear(self, births: Iterable[Wanted]) -> None:
-        """Rules for many flows, and those that they make needless."""
+        """Rules of ports, and those that they make needless."""
         for birth in births:
             self.carry_out((birth.action,))
-
-    def _listened(self, key: FlowKey) -> bool:
-        known = self.listeners
-        spending = self.memory.nics[self.nic.name].spending
-        hopeless = known.why_not.keys() - spending.covers - spending.promised
-        return any(covers(port, key) for port in known.sockets if port not in hopeless)
 
     def spend(self) -> None:
         """As the daemon does after each audit."""
@@ -198,7 +181,7 @@ class Simulated:
                 self._follow(action.queue, action.new)
             elif self.defers(action):
                 budget.ended(action, self.memory)
-                if action.key is not None and action.key.wide:
+                if action.key is not None and action.key.listens:
                     budget.put_off(action.key, self.nic.name, self.memory, self.now_ns)
                 elif action.key is not None:
                     move = Move("none", "deferred", "simulated", 0, 0)
@@ -223,13 +206,13 @@ class Simulated:
         if action.kind is ActionKind.DELETE:
             self._free.append(location)
             del self.held[location], self._filtered[action.key]
-            self._wide.pop(action.key, None)
+            self._ports.pop(action.key, None)
             self.deleted += 1
         elif action.new is not None:
             self.held[location] = action.key, action.new
             self._filtered[action.key] = action.new
-            if action.key.wide:
-                self._wide[action.key] = action.new
+            if action.key.listens:
+                self._ports[action.key] = action.new
         return Outcome(action, self.now_ns, 0, location, "simulated")
 
     def location_for(self, key: FlowKey) -> int | None:

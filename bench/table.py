@@ -11,8 +11,6 @@ They come in random order, some at each look, so that any of them may come first
 - `worth`: the worthiest have them (engine/filters/budget.py);
 - `worth, ports`: and one filter delivers the flows of a port, if that moves none
   (engine/filters/aggregate.py);
-- `worth, prefixes`: and flows of a remote prefix do, too: each application's remotes are of one /16
-  (engine/filters/prefix_filters.py);
 - `worth, born`: the servers listen when we are there already: their ports have a rule from then on.
 """
 
@@ -39,7 +37,6 @@ from atfnd.model import (
     Protocol,
     Queue,
     Rss,
-    Shape,
     Thread,
 )
 from bench import plot
@@ -52,7 +49,7 @@ __all__ = ["CONTENDERS", "RULE", "measured", "nic_of", "run"]
 APPS = 8
 FLOWS = 1000
 TABLES = (16, 32, 64, 128, 256, 512, 1024)
-CONTENDERS = ("rss", "first come", "worth", "worth, ports", "worth, prefixes", "worth, born")
+CONTENDERS = ("rss", "first come", "worth", "worth, ports", "worth, born")
 BYTES_PER_S = 1_000_000_000  # of the busiest
 COME_AT_A_LOOK = 50
 LOOKS = 60
@@ -62,11 +59,6 @@ RULE = FlowRule(
     processes=None, min_bytes=0, min_age_ns=0, placement=Placement.CORE, order=Mode.STRICT,
     owner=Migrant.THREAD, dwell_ns=0, t_delete_ns=1 << 60,
 )  # fmt: skip
-SHAPES = frozenset(
-    Shape(4, Protocol.TCP, *address, *ports)
-    for address in ((True, False), (False, True))
-    for ports in ((True, False), (False, True), (False, False))
-)
 
 
 class Run(NamedTuple):
@@ -105,10 +97,9 @@ def measured(table: int, contender: str, seed: int, flows: int = FLOWS) -> Run:
     nic = nic_of(0 if contender == "rss" else table)
     kind = FirstCome if contender == "first come" else Simulated
     served = _listeners(loads, known=contender == "worth, born")
-    if contender not in ("worth, ports", "worth, prefixes", "worth, born"):
+    if contender not in ("worth, ports", "worth, born"):
         served = []
-    prefixes = contender == "worth, prefixes"
-    simulated = kind(nic, RULE, memory, [], served=served, prefixes=prefixes)
+    simulated = kind(nic, RULE, memory, [], served=served)
     simulated.look()
     for _ in range(LOOKS):
         some, loads = loads[:COME_AT_A_LOOK], loads[COME_AT_A_LOOK:]
@@ -147,7 +138,7 @@ def _listeners(loads: Sequence[Load], *, known: bool) -> list[Listening]:
 def nic_of(filters: int) -> NicView:
     """One queue a CPU, replaced in place, ports' filters behind all others."""
     caps = Caps(
-        "simulated", True, None, True, False, True, True, Actuator.IN_PLACE, shapes=SHAPES,
+        "simulated", True, None, True, False, True, True, Actuator.IN_PLACE,
         exact_wins=True,
     )  # fmt: skip
     queues = tuple(Queue(i, 100 + i, None, i, True, None) for i in range(APPS))

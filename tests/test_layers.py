@@ -237,9 +237,9 @@ ENGINE_TYPES = {
     "Trials",
 }
 QUESTIONS = {
-    "anyone_at", "by_state", "cookies", "cpu_use", "dedicated", "deferred", "filters_in",
+    "by_state", "cookies", "cpu_use", "dedicated", "deferred", "filters_in",
     "flows_to_match", "of_cookie",
-    "get", "has_births", "items", "keys", "knows_flows", "may_have_moved", "may_share",
+    "get", "has_births", "items", "keys", "knows_flows", "may_have_moved",
     "next_due_ns", "outlived", "piloted", "planned", "ports_to_judge", "ports_to_match", "pressing",
     "shared_ports", "slots", "standing", "steered", "steering", "threads",
     "tried", "values", "forwarding_settled", "why_forwarded", "why_no_port",
@@ -375,7 +375,7 @@ PLANTED_IMPORTS = [
     ("engine/x.py", "from atfnd.kernel.netlink.rtnl import y", 2),
     ("engine/x.py", "from atfnd.errors import OperatorError", 1),
     ("engine/x.py", "def f():\n    import atfnd.policy.match.match", 0),
-    ("engine/x.py", "from atfnd.policy.match.match import RulesOfMany", 0),
+    ("engine/x.py", "from atfnd.policy.match.match import Matcher", 0),
     ("engine/x.py", "from atfnd.policy.match import matching", 1),
     ("engine/x.py", "def f():\n    import atfnd.policy.file.load", 1),
     ("engine/x.py", "from ..nic import Nic", 1),

@@ -82,7 +82,6 @@ DEMAND = (
     "test_owner_guards",
     "test_planted",
     "test_port_filters_guards",
-    "test_prefix_filters_guards",
     "test_steer_guards",
     "test_table_guards",
     "test_trials_guards",

@@ -437,8 +437,6 @@ class Executor:
         key = action.key
         if key is None or key.listens:
             return False
-        if key.wide:
-            return self._engine.anyone_at(key, self._observer.inventory())
         cookie = session.socket_of(key)
         if cookie is None:
             return False

@@ -31,7 +31,6 @@ from atfnd.engine.event import (
     PortsDue,
     PortsJudged,
     PortsLooked,
-    PrefixesLooked,
 )
 from atfnd.engine.filters.listeners import ServedPort
 from atfnd.engine.handshake.connects import unanswered
@@ -42,7 +41,6 @@ from atfnd.observe import Observer
 from atfnd.observe.nics.watch import NicWatch, nic_of
 from atfnd.observe.sockets.handshakes import Births
 from atfnd.policy.match.matching import Matching
-from atfnd.replay.recording import LookAt
 from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["BirthReader"]
@@ -146,13 +144,6 @@ class BirthReader:
         if self._births is not None:
             self._executor.take(PortsDue())
 
-    def look_at_prefixes(self) -> None:
-        """Which flows may share a filter, and which shared filters no flow needs."""
-        nics = [name for name in self._sessions if self._engine.may_share(name)]
-        uses = self._observer.inventory() if nics or self._recorder.active() else ()
-        self._recorder.looked(LookAt.PREFIXES, uses)
-        self._executor.take(PrefixesLooked(nics, uses))
-
     def remarks(self, key: FlowKey) -> tuple[str, ...]:
         """As `serve.Source.port_remarks`."""
         handshakes, memory = self._engine.handshakes, self._engine.memory
@@ -173,7 +164,7 @@ class BirthReader:
             return ()
         self._births.accepts(command.ports)
         uses = self._observer.inventory()
-        self._recorder.looked(LookAt.PORTS, uses)
+        self._recorder.looked(uses)
         return (PortsLooked(self._rules(self._engine.ports_to_match()), uses),)
 
     def _find_listeners(self, command: FindListeners | None = None) -> Iterable[Event]:

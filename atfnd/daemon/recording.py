@@ -37,7 +37,6 @@ from atfnd.replay.recording import (
     FORMAT,
     Audited,
     Line,
-    LookAt,
     Looked,
     RecordedBirth,
     RecordedBirths,
@@ -158,13 +157,13 @@ class Recorder:
         if self._readers:
             self._tell(self._listeners())
 
-    def looked(self, at: LookAt | None, uses: Sequence[SocketUse]) -> None:
-        """Every connected socket was looked at, to decide about rules for many flows."""
+    def looked(self, uses: Sequence[SocketUse], *, ports: bool = True) -> None:
+        """Every connected socket was looked at; `ports`: to decide about the filters of ports."""
         if not self._readers:
             return
         before, self._sockets = self._sockets, _napi_ids(uses)
         came = [use for use in uses if before.get((use.cookie, use.key), -1) != use.napi_id]
-        for line in self._looks(at, came, tuple(before.keys() - self._sockets.keys())):
+        for line in self._looks(ports, came, tuple(before.keys() - self._sockets.keys())):
             self._tell(line)
 
     def _tell(self, line: Line) -> None:
@@ -177,15 +176,15 @@ class Recorder:
         yield self._machine()
         now_ns, memory = time.monotonic_ns(), self._engine.memory
         for flow in [*memory.table, *memory.table.overflowed.values()]:
-            if flow.nic in self._sessions and not flow.key.wide:
+            if flow.nic in self._sessions and not flow.key.listens:
                 watch = self._sessions[flow.nic].watch
                 yield self._seen(watch, _as_seen(flow, watch, now_ns), now_ns)
         yield self._listeners()
         sockets = self._observer.inventory()
         if len(self._readers) > 1:
-            self.looked(None, sockets)  # the others know of those before
+            self.looked(sockets, ports=False)  # the others know of those before
         self._sockets = _napi_ids(sockets)
-        yield from self._looks(None, sockets, ())
+        yield from self._looks(False, sockets, ())
 
     def _machine(self) -> RecordedMachine:
         self._stood = self._stands()
@@ -200,15 +199,15 @@ class Recorder:
         return RecordedListeners(time.monotonic_ns(), found)
 
     def _looks(
-        self, at: LookAt | None, came: Sequence[SocketUse], gone: tuple[tuple[int, FlowKey], ...]
+        self, ports: bool, came: Sequence[SocketUse], gone: tuple[tuple[int, FlowKey], ...]
     ) -> Iterator[Looked]:
         """The last of these is the look; the earlier ones hold the sockets that it has no room
         for."""
         now_ns, rest = time.monotonic_ns(), came
         while len(rest) > _A_LINE:
-            yield Looked(now_ns, None, tuple(map(self._socket, rest[:_A_LINE])))
+            yield Looked(now_ns, came=tuple(map(self._socket, rest[:_A_LINE])))
             rest = rest[_A_LINE:]
-        yield Looked(now_ns, at, tuple(map(self._socket, rest)), gone)
+        yield Looked(now_ns, ports, tuple(map(self._socket, rest)), gone)
 
     def _socket(self, use: SocketUse) -> Socket:
         watch = nic_of(use, [session.watch for session in self._sessions.values()])

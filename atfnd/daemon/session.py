@@ -56,8 +56,8 @@ class NicSession:
         return self._lookup.cookie(key)
 
     def lives(self, key: FlowKey) -> bool:
-        """A socket has this 5-tuple; or many may, or the kernel does not say."""
-        if key.listens or key.wide:
+        """A socket has this 5-tuple; or it is a port's, or the kernel does not say."""
+        if key.listens:
             return True
         try:
             return self.socket_of(key) is not None

@@ -214,7 +214,7 @@ class SocketReader:
         for cookie in table.cookies() - {use.cookie for use in uses}:
             for flow in table.of_cookie(cookie):
                 session = self._sessions.get(flow.nic)
-                if session is None or flow.key.wide:
+                if session is None or flow.key.listens:
                     continue
                 with suppress(OSError):  # the kernel does not say: then the list counts
                     if session.socket_of(flow.key) == cookie:

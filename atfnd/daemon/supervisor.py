@@ -256,7 +256,6 @@ class Supervisor:
             self._sockets.audit,
             self._reconcile,
             self._births.look_at_ports,
-            self._births.look_at_prefixes,
             self._recover,
             self._leave,
             Loads(self._in_force, self._executor.take).look,

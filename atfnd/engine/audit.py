@@ -13,8 +13,8 @@ from atfnd.engine.placement.place import without_queue
 from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
 from atfnd.engine.table.memory import Memory
+from atfnd.engine.table.port_key import covers
 from atfnd.engine.table.retire import gone, idle
-from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -148,7 +148,7 @@ def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
     again."""
     action = outcome.action
     flow = memory.table.get(action.key) if action.key else None
-    if flow is None or flow.key.wide or outcome.errno or action.kind is ActionKind.DELETE:
+    if flow is None or flow.key.listens or outcome.errno or action.kind is ActionKind.DELETE:
         return
     cpu = next((queue.cpu for queue in nic.queues if queue.index == flow.target_queue), None)
     if cpu != flow.target_cpu:
@@ -209,8 +209,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
         del memory.cpusets[tid]
     for key in table.others(alive.keys()):
         flow = table.get(key)
-        if flow is not None and (not key.wide or key.listens):
-            # else `prefix_filters` knows when it ends
+        if flow is not None:
             plan += gone(flow.cookie, memory, "its socket is gone")
     plan += _expired(alive, memory, now_ns)
     return tuple({(a.key, a.kind): a for a in plan}.values())
@@ -312,8 +311,8 @@ def adopt(
     now_ns: int,
 ) -> tuple[list[Flow], Plan]:  # fmt: skip
     """Filters an earlier daemon left: those with a living socket become entries, the rest are
-    deleted. A filter for many flows is needed as long as one of them lives: that of a port, too,
-    whose listener is gone. A queue of several CPUs, as the kernel makes it when its own goes
+    deleted. A port's filter is needed as long as a connection lives, also when its listener is
+    gone. A queue of several CPUs, as the kernel makes it when its own goes
     offline, keeps its flows. `sockets` is the inventory by exact match."""
     adopted: list[Flow] = []
     plan: list[Action] = []
@@ -323,7 +322,7 @@ def adopt(
         use = sockets.get(left.match)
         queue = next((q for q in nic.queues if q.index == left.queue), None)
         key = left.match.key()
-        if use is None and key.wide:
+        if use is None and key.listens:
             inside = (each for each in sockets.values() if covers(key, each.key))
             use = next((each._replace(key=key, cookie=0) for each in inside), None)
         cpu = None if queue is None else queue.cpu

@@ -88,7 +88,6 @@ from atfnd.engine.event import (
     PortsDue,
     PortsJudged,
     PortsLooked,
-    PrefixesLooked,
     QueuesLooked,
     QueuesLoosened,
     QueuesRead,
@@ -108,7 +107,7 @@ from atfnd.engine.event import (
     UndoDue,
     UsageRead,
 )
-from atfnd.engine.filters import aggregate, budget, port_filters, prefix_filters, strays
+from atfnd.engine.filters import aggregate, budget, port_filters, strays
 from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.filters.lost import lost
@@ -157,7 +156,6 @@ from atfnd.model import (
     Queue,
     SocketGone,
     SocketSeen,
-    SocketUse,
     SteeringMethod,
     Thread,
     ThreadReads,
@@ -175,7 +173,7 @@ from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
 from atfnd.move.verdict import Mechanism, Verdict
-from atfnd.policy.match.match import RulesOfMany, under_policy
+from atfnd.policy.match.match import under_policy
 
 __all__ = ["Engine"]
 
@@ -195,7 +193,6 @@ class Engine:
         self.memory = memory
         self.handshakes = Handshakes()
         self.forwarding = Forwarding()
-        self._rule_of_many = RulesOfMany()
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
         # By applications that are tried, at the last look, and what was in force then.
@@ -539,7 +536,7 @@ class Engine:
         table, of = self.memory.table, type_of(seen.key)
         if table.get(seen.key) is not None:
             return nic
-        found = evidence.seen(seen, nic, bool(table.over(seen.key)))
+        found = evidence.seen(seen, nic, bool(table.ports_of(seen.key)))
         if found is None:
             return nic
         before = hash_known(nic, of)
@@ -596,6 +593,7 @@ class Engine:
         for nic in self.views.values():
             self._begin(budget.surplus(nic, memory))
             self._begin(budget.swaps(nic, memory, now_ns))
+            aggregate.stranded(nic, memory, now_ns)
             memory.nics[nic.name].rates.forget(now_ns)
         if turned_away := memory.readmit():
             self._say(Forget(frozenset(turned_away)))  # used again, they are reported again
@@ -808,26 +806,13 @@ class Engine:
         """The sockets of connections that get a filter of their own to keep the queue of their
         port's filter: the observer must know them, with the CPU each is used on."""
         keys = [each.action.key for each in born if each.action.kind is ActionKind.INSERT]
-        flows = [self.memory.table.get(key) for key in keys if key is not None and not key.wide]
+        flows = [self.memory.table.get(key) for key in keys if key is not None and not key.listens]
         return {flow.cookie: flow.app_cpu for flow in flows if flow is not None}
-
-    def _prefixes_looked(self, event: PrefixesLooked, now_ns: int) -> None:
-        for name in (each for each in event.nics if each in self.memory.nics):
-            nic, rules = self.memory.nics[name].view, self.memory.in_force.by_name
-            rule_of = partial(self._rule_of_many, rules, name)
-            look = self.handshakes.look_at_prefixes
-            self._bear(name, look(nic, rule_of, event.uses, self.memory, now_ns))
-        for nic in self.views.values():
-            aggregate.stranded(nic, self.memory, now_ns)
 
     def ports_to_match(self) -> Mapping[str, frozenset[ServedPort]]:
         """What the next `PortsLooked` must say the policy's rules for, by NIC."""
         asks = self.handshakes.asks_of_ports
         return {name: asks(nic, self.memory) for name, nic in self.views.items()}
-
-    def may_share(self, nic: str) -> bool:
-        """Some flows of this NIC may share a filter, or do."""
-        return prefix_filters.wanted(self.memory.nics[nic].view, self.memory)
 
     def has_births(self) -> bool:
         """Something that was decided at a birth has not ended yet."""
@@ -855,11 +840,7 @@ class Engine:
             birth.unborn(key, self.memory)
         elif writing is Writing.PORT and failed:
             self._not_had(key, now_ns)
-        if writing is not None:
-            return failed
-        if key.wide and not key.listens and failed:
-            self._not_had(key, now_ns)
-        return failed if key.wide and not key.listens else key.listens
+        return key.listens if writing is None else failed
 
     def _is_being_born(self, key: FlowKey) -> bool:
         """Its first filter is asked for, and not answered yet."""
@@ -869,12 +850,15 @@ class Engine:
         return asked is not None and asked.kind is ActionKind.INSERT
 
     def _not_had(self, key: FlowKey, now_ns: int) -> None:
-        """A filter for many flows was put off or refused."""
+        """The filter of a port was put off or refused, or that of a connection that was to keep the
+        queue of its port's filter."""
         entry = self.memory.table.get(key)
-        if entry is not None and entry.location is None:
+        if entry is None or entry.location is not None:
+            return
+        if key.listens:
             budget.put_off(key, entry.nic, self.memory, now_ns)
-            if not key.listens:
-                self.memory.table.remove(key)
+        else:
+            self.memory.table.remove(key)
 
     def _port_stays(self, key: FlowKey, ended: Ended, now_ns: int) -> bool:
         """If this is a port's filter that is in the NIC and could not be moved or deleted, that is
@@ -936,7 +920,7 @@ class Engine:
             if verdict in (Verdict.DEFERRED, Verdict.REFUSED):
                 follow.stayed(ended.action, self.memory, now_ns, anew=news)
                 self.forwarding.stayed(ended.action, ended.why)
-        elif not key.wide and self._is_being_born(key):
+        elif not key.listens and self._is_being_born(key):
             news = False  # the end of what was wanted before: its first filter replaced that
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
             news = self._port_stays(key, ended, now_ns)
@@ -968,10 +952,6 @@ class Engine:
             self._heirs[event.cookie] = flow.app_cpu
             self._say(KeepFilter(event.action))
 
-    def anyone_at(self, key: FlowKey, uses: Sequence[SocketUse]) -> bool:
-        """Some flow needs the filter of a prefix."""
-        return prefix_filters.anyone_at(key, uses, self.memory)
-
     # ---- another policy
 
     def _policy_loaded(self, event: PolicyLoaded, now_ns: int) -> None:
@@ -994,11 +974,11 @@ class Engine:
         """Flows of an earlier run that have shown no thread yet: the observer is to report them,
         though they are used where they arrive, if a policy wants them elsewhere."""
         every = (flow for name in self.views for flow in self.memory.table.adopted(name))
-        return {flow.cookie: flow.app_cpu for flow in every if not flow.key.wide}
+        return {flow.cookie: flow.app_cpu for flow in every if not flow.key.listens}
 
     def flows_to_match(self) -> list[Flow]:
         """The flows for which the next `PolicyLoaded` must name the rule."""
-        exact = (flow for flow in self.memory.table if not flow.key.wide)
+        exact = (flow for flow in self.memory.table if not flow.key.listens)
         return [*exact, *self.memory.table.overflowed.values()]
 
     def ports_to_judge(self) -> Mapping[str, frozenset[ServedPort]]:

@@ -84,7 +84,6 @@ __all__ = [
     "PortsDue",
     "PortsJudged",
     "PortsLooked",
-    "PrefixesLooked",
     "QueuesLooked",
     "QueuesLoosened",
     "QueuesRead",
@@ -450,13 +449,6 @@ class PortsJudged(NamedTuple):
     moving: Set[FlowKey]
 
 
-class PrefixesLooked(NamedTuple):
-    """Every connected socket, to see which flows of these NICs may share a filter."""
-
-    nics: Sequence[str]
-    uses: Sequence[SocketUse]
-
-
 class MovesReported(NamedTuple):
     """The results of commands and moves of a NIC, in order."""
 
@@ -552,7 +544,7 @@ class Tick(NamedTuple):
 
 Event = (
     NicAttached | NicRead | NicLost | SocketReported | SocketClosed | SocketsAudited | Reviewed
-    | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | PrefixesLooked | MovesReported
+    | BirthsHeard | BirthsLost | ListenersFound | PortsLooked | MovesReported
     | MovesDropped | FiltersListed | FiltersLeft | StraysLooked | TakenUp | PolicyLoaded | Tick
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead | CpuSpent
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | SpreadRead | EntriesLooked

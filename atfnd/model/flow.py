@@ -56,8 +56,7 @@ class FlowKey(NamedTuple):
     """One flow in the receive direction: packets come from `remote` and go to `local`.
 
     An unconnected UDP socket's flow has an all-zero remote (and, bound to any, an all-zero local):
-    it stands for everything that reaches that local port. A key that stands for many flows leaves
-    more open (`wide`): ports that are 0, or what of the remote address is behind `remote_prefix`.
+    it stands for everything that reaches that local port. That of a TCP port does, too (`listens`).
     """
 
     protocol: int
@@ -65,7 +64,6 @@ class FlowKey(NamedTuple):
     local_port: int
     remote: bytes
     remote_port: int
-    remote_prefix: int = 0  # bits of `remote` that count, the others being zero; 0: it is whole
 
     @property
     def family(self) -> int:
@@ -76,25 +74,11 @@ class FlowKey(NamedTuple):
     def listens(self) -> bool:
         """It stands for all connections to a TCP port."""
         tcp = self.protocol == Protocol.TCP and bool(self.local_port)
-        return tcp and not self.remote_port and not self.remote_prefix
-
-    @property
-    def wide(self) -> bool:
-        """It stands for flows of many sockets: those of a port, of a remote prefix, of a local
-        address."""
-        return bool(self.remote_prefix) or not self.local_port or self.listens
-
-    def source(self) -> str:
-        """The remote end: `10.0.0.1:443`, `10.0.0.0/24:*`."""
-        if not self.remote_prefix:
-            return endpoint(self.remote, self.remote_port)
-        network = f"{ipaddress.ip_address(self.remote)}/{self.remote_prefix}"
-        network = f"[{network}]" if ":" in network else network
-        return f"{network}:{self.remote_port or '*'}"
+        return tcp and not self.remote_port
 
     def __str__(self) -> str:
-        name = Protocol(self.protocol).name.lower()
-        return f"{name} {endpoint(self.local, self.local_port)} <- {self.source()}"
+        name, source = Protocol(self.protocol).name.lower(), endpoint(self.remote, self.remote_port)
+        return f"{name} {endpoint(self.local, self.local_port)} <- {source}"
 
 
 class Direction(Enum):

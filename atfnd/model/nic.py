@@ -24,23 +24,12 @@ __all__ = [
     "NicView",
     "SteeringMethod",
 ]
-__all__ += ["LAB_LINK", "Filter", "FlowType", "HashSeen", "Queue", "QueueStats", "Rss", "Shape"]
+__all__ += ["LAB_LINK", "Filter", "FlowType", "HashSeen", "Queue", "QueueStats", "Rss"]
 __all__ += ["Transform", "thread_switch", "thread_switches"]
 
 
 LAB_LINK = "r0"  # a lab NIC's interface, in its namespace
 FlowType = tuple[int, int]  # (family, protocol)
-
-
-class Shape(NamedTuple):
-    """A kind of filter with open fields: of one local address, or any if it names a port."""
-
-    family: int
-    protocol: int
-    part: bool  # it names a part of a remote address; or all of it (`whole`), or nothing
-    whole: bool
-    local_port: bool  # it names one
-    remote_port: bool
 
 
 class Match(NamedTuple):
@@ -68,7 +57,7 @@ class Match(NamedTuple):
             key.family,
             key.protocol,
             src,
-            key.remote_prefix or (bits if src else 0),
+            bits if src else 0,
             dst,
             bits if dst else 0,
             key.remote_port or None,
@@ -85,24 +74,9 @@ class Match(NamedTuple):
             self.src or anything,
             self.src_port or 0,
         )
-        bits = len(anything) * 8
-        if self.src is not None and (self.src_prefix < bits or None in (*self[6:],)):
-            key = key._replace(remote_prefix=self.src_prefix)
         if Match.of(key) != self:
             raise ValueError(f"no flow's match: {self}")
         return key
-
-    @property
-    def shape(self) -> Shape | None:
-        """None: it names a whole 5-tuple, or a local port and nothing of the remote end."""
-        bits = 32 if self.family == 4 else 128
-        whole, part = self.src_prefix == bits, 0 < self.src_prefix < bits
-        ports = self.dst_port is not None, self.src_port is not None
-        if self.protocol is None or (whole and ports == (True, True)):
-            return None
-        if not (whole or part) and ports == (True, False):
-            return None
-        return Shape(self.family, self.protocol, part, whole, *ports)
 
 
 class Filter(NamedTuple):
@@ -206,7 +180,6 @@ class Caps:
     flow_types: frozenset[tuple[int, int]] | None = None  # (family, protocol); None: all of ours
     asynchronous: bool = False  # the NIC may drop a filter after it has accepted it
     probed: bool = True
-    shapes: frozenset[Shape] = frozenset()  # with open fields, that it was shown to take
     arfs: bool = False  # RFS may make the driver write filters of its own
     exact_wins: bool = False  # over one with open fields; else it is unknown which one wins
     why: str | None = None  # why there are no rules, or what limits them
@@ -217,9 +190,6 @@ class Caps:
             return False
         if self.flow_types is not None and (match.family, match.protocol) not in self.flow_types:
             return False
-        shape = match.shape
-        if shape is not None:
-            return self.prefix_masks and shape in self.shapes
         return self.prefix_masks or None not in match
 
 

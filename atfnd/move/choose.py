@@ -211,7 +211,7 @@ def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
 def _unsure(wanted: Wanted) -> str:
     """RSS may deliver one flow by several queues, because the NIC's hash is not known."""
     key, rss = wanted.action.key, wanted.rss or frozenset()
-    if key is None or key.wide or not key.remote_port or len(rss) < 2:
+    if key is None or not key.remote_port or len(rss) < 2:
         return ""
     return f"by which of {len(rss)} queues RSS delivers it is not known, and "
 
@@ -297,6 +297,6 @@ def _why_no_gap(wanted: Wanted) -> str | None:
     if wanted.origins is None or wanted.targets is None:
         return "it is not known through which queues its packets come"
     key = wanted.action.key
-    if key is None or key.wide or not key.remote_port:
+    if key is None or not key.remote_port:
         return "it is open to any remote, and its gaps cannot be seen"
     return None

@@ -401,14 +401,14 @@ def _put(device: NicMoves, subject: Subject, moved: Moved, now_ns: int) -> Stepp
 
 
 def _under(device: NicMoves, subject: Subject) -> list[Subject]:
-    """What waits, and may come through the filter of this port or prefix without one of its own."""
-    if not isinstance(subject, FlowKey) or not subject.wide:
+    """What waits, and may come through this port's filter without one of its own."""
+    if not isinstance(subject, FlowKey) or not subject.listens:
         return []
-    flows = (each for each in device.waiting if isinstance(each, FlowKey) and not each.wide)
+    flows = (each for each in device.waiting if isinstance(each, FlowKey) and not each.listens)
     return [
         each
         for each in flows
-        if each.protocol == subject.protocol and subject.local_port in (0, each.local_port)
+        if (each.protocol, each.local_port) == (subject.protocol, subject.local_port)
     ]
 
 

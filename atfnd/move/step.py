@@ -125,9 +125,9 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
 
 
 def _watch(wanted: Wanted, through: frozenset[int]) -> Watch | None:
-    """A key that is open to many remotes cannot be watched: it is many flows."""
+    """A key that is open to any remote cannot be watched: it is many flows."""
     key = wanted.action.key
-    if not wanted.live or not isinstance(key, FlowKey) or key.wide or not key.remote_port:
+    if not wanted.live or not isinstance(key, FlowKey) or not key.remote_port:
         return None
     if wanted.origins is None or wanted.targets is None or wanted.origins == wanted.targets:
         return None

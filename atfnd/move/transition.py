@@ -129,9 +129,9 @@ class Transition(NamedTuple):
         return "it is not known when it was established"
 
     def _open(self) -> bool:
-        """It is many flows, which cannot be watched: a key that is open to many remotes."""
+        """It is many flows, which cannot be watched: a key that is open to any remote."""
         key = self.wanted.action.key
-        return key is not None and (key.wide or not key.remote_port)
+        return key is not None and not key.remote_port
 
     def _checked(self) -> bool:
         """Every packet around the move was seen, the new ring's first among them."""

@@ -79,7 +79,7 @@ class Nic(Protocol):
 
     def insert(self, match: Match, queue: int, location: int | None = None) -> int:
         """Insert a filter and return its location. With None a free location is taken, from the top
-        of the table down (a filter for many flows: where all others win over it), or the NIC
+        of the table down (a port's: where all others win over it), or the NIC
         chooses; a filter of another program is never overwritten. With a location, the filter there
         (ours, of the same match) gets another queue, by the means of the NIC's actuator class, or
         is written anew with the queue it has; when that fails it may be gone, which `filter` shows.

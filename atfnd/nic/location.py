@@ -2,10 +2,9 @@
 """Where in the filter table a new filter goes, on a NIC that lets us choose. Pure.
 
 Of two filters that match a packet the one at the lower location wins (struct ethtool_rx_flow_spec,
-include/uapi/linux/ethtool.h). So a filter for many flows goes to the top sixteenth of the table,
-which other filters enter last, from below: a flow's own filter always wins over one with open
-fields. Locations are taken from the highest down, so that low ones stay free for programs that
-choose one.
+include/uapi/linux/ethtool.h). So a port's filter, which is for many flows, goes to the top
+sixteenth of the table, which other filters enter last, from below: a flow's own filter always wins.
+Locations are taken from the highest down, so that low ones stay free for programs that choose one.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ _SHARE = 16
 
 
 def is_wide(match: Match) -> bool:
-    """It takes the flows of many sockets: of a TCP port, a remote prefix, a local address."""
-    port = match.protocol == Protocol.TCP and match.src is None and match.src_port is None
-    return port or match.shape is not None
+    """It takes the flows of many sockets: of a TCP port, or as another program's may."""
+    if match.src is None and match.src_port is None and match.dst_port is not None:
+        return match.protocol == Protocol.TCP  # else it is that of one UDP socket
+    whole = match.src_prefix == (32 if match.family == 4 else 128)
+    return match.protocol is not None and not (whole and match.src_port and match.dst_port)
 
 
 def choose(free: int, slots: int, wide: bool, held: Callable[[int], bool | None]) -> int | None:

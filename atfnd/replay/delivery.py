@@ -30,8 +30,8 @@ def delivered(key: FlowKey, nic: NicView, rss_queue: int | None, table: FlowTabl
     flow = table.get(key)
     if flow is not None and flow.location is not None:
         return flow.target_queue
-    if (wide := table.covering(key)) is not None:
-        return wide.target_queue
+    if (port := table.covering(key)) is not None:
+        return port.target_queue
     return by_rss(key, nic, rss_queue)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
@@ -33,7 +32,6 @@ __all__ = [
     "FORMAT",
     "Audited",
     "Line",
-    "LookAt",
     "Looked",
     "RecordedBirth",
     "RecordedBirths",
@@ -98,13 +96,6 @@ class RecordedListeners(NamedTuple):
     nics: Mapping[str, tuple[Listening, ...]]
 
 
-class LookAt(Enum):
-    """What the daemon looked at."""
-
-    PORTS = "ports"
-    PREFIXES = "spans"  # its name in recordings
-
-
 class Socket(NamedTuple):
     """A connected socket, by the NAPI that its last packet came through."""
 
@@ -119,7 +110,7 @@ class Looked(NamedTuple):
     """A look at every connected socket: what came or changed, and went, since the last line."""
 
     at_ns: int
-    at: LookAt | None  # None: only reported
+    ports: bool = False  # to see which of them need a filter; else only reported
     came: tuple[Socket, ...] = ()
     gone: tuple[tuple[int, FlowKey], ...] = ()
 

@@ -30,7 +30,6 @@ from atfnd.engine.event import (
     NicRead,
     Offer,
     PortsLooked,
-    PrefixesLooked,
     QueuesLooked,
     Reviewed,
     SettingsDue,
@@ -62,7 +61,6 @@ from atfnd.replay.matching import RecordedMatching
 from atfnd.replay.recording import (
     Audited,
     Line,
-    LookAt,
     Looked,
     RecordedBirth,
     RecordedBirths,
@@ -124,7 +122,8 @@ class Replay:
                     self._tell(ListenersFound(nic, found), line.at_ns)
             case Looked():
                 self._sockets.looked(line)
-                self._look(line.at, line.at_ns)
+                if line.ports:
+                    self._look_at_ports(line.at_ns)
             case Audited():
                 self._audited(line)
             case RecordingEnd():
@@ -188,18 +187,14 @@ class Replay:
                 offers.append(Offer(name, rule, queue))
         return offers
 
-    def _look(self, at: LookAt | None, now_ns: int) -> None:
-        """At the ports, or at flows that may share a filter."""
-        if at is LookAt.PORTS and self._engine.handshakes.listening(self.memory):
+    def _look_at_ports(self, now_ns: int) -> None:
+        if self._engine.handshakes.listening(self.memory):
             asked = self._engine.ports_to_match()
             rules = {
                 name: {each: self.matching.of_port(name, *each) for each in of_nic}
                 for name, of_nic in asked.items()
             }
             self._tell(PortsLooked(rules, self._uses()), now_ns)
-        if at is LookAt.PREFIXES:
-            share = tuple(filter(self._engine.may_share, self._engine.views))
-            self._tell(PrefixesLooked(share, self._uses() if share else ()), now_ns)
 
     def _uses(self) -> Sequence[SocketUse]:
         """Every connected socket, by the queue that it would come through."""
@@ -210,7 +205,7 @@ class Replay:
 
     def _audited(self, line: Audited) -> None:
         now_ns = line.at_ns
-        uses = [self._audit(use, now_ns) for use in line.uses if not use.key.wide]
+        uses = [self._audit(use, now_ns) for use in line.uses if not use.key.listens]
         self._tell(SocketsAudited(uses), now_ns)
         online = frozenset(cpu.index for cpu in self._topology.cpus if cpu.online)
         self._tell(QueuesLooked(online), now_ns)

@@ -24,7 +24,6 @@ from atfnd.engine.event import (
     PortsDue,
     PortsJudged,
     PortsLooked,
-    PrefixesLooked,
 )
 from atfnd.model import Born, Connecting, FlowKey, Listening, Mode, SocketUse, ThreadReads
 from atfnd.model.rss_hash import rss_index
@@ -327,15 +326,6 @@ class TestPorts:
     def test_the_namespaces_of_the_nics_are_served(self) -> None:
         in_loop(self.parts, self.parts.births.start, self.parts.births.serve)
         assert self.births.made[0].served == [None]
-
-    def test_sockets_are_read_for_prefixes_only_if_some_nic_may_share(self) -> None:
-        self.parts.observer.sockets = [SocketUse(1001, key(1), 1, 101, 1, 0)]
-        self.parts.births.look_at_prefixes()
-        self.parts.engine.may_share = lambda nic: True  # type: ignore[method-assign]
-        self.parts.births.look_at_prefixes()
-        nothing, something = self.parts.of(PrefixesLooked)
-        assert (list(nothing.nics), list(nothing.uses)) == ([], [])
-        assert (something.nics, something.uses) == (["nic"], self.parts.observer.sockets)
 
 
 def test_a_port_without_a_filter_has_no_remark(parts: Parts) -> None:

@@ -257,7 +257,6 @@ def test_the_filter_of_a_live_flow_goes_without_a_question(bed: Bed) -> None:
 
 def test_a_port_is_not_asked_for_its_socket(bed: Bed) -> None:
     bed.socket = 5000
-    bed.engine.anyone_at = lambda key, uses: True  # type: ignore[method-assign]
     bed.nics["nic"].put(7, Match.of(PORT), 1)
     bed.journal.claim("nic", Match.of(PORT), 1)
     [done] = bed.write((replace(DELETE, key=PORT),))
@@ -547,17 +546,6 @@ def test_writes_are_measured_where_flows_are_moved_in_order(
     bed.arm("nic", armed)
     bed.executor.know(session)
     assert known == [order is Mode.STRICT, measures]
-
-
-@pytest.mark.parametrize("used", [True, False])
-def test_the_filter_of_a_prefix_goes_only_if_no_socket_needs_it(bed: Bed, used: bool) -> None:
-    net = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
-    bed.engine.anyone_at = lambda key, uses: used  # type: ignore[method-assign]
-    bed.nics["nic"].put(7, Match.of(net), 1)
-    bed.journal.claim("nic", Match.of(net), 1)
-    [done] = bed.write((replace(DELETE, key=net),))
-    assert done.errno == (errno.ECANCELED if used else 0)
-    assert bool(bed.nics["nic"].table) is used
 
 
 def test_what_is_written_is_counted(bed: Bed) -> None:

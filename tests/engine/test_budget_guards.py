@@ -322,16 +322,6 @@ def test_when_a_port_may_be_tried_is_forgotten_with_its_last_listener() -> None:
     assert not known.nics["nic"].spending.later
 
 
-def test_when_a_prefix_may_be_tried_is_forgotten_long_after_it_was() -> None:
-    known, prefix = memory(), key(0)._replace(remote_port=0, remote_prefix=24)
-    budget.put_off(prefix, "nic", known, NOW_NS)
-    spending = known.nics["nic"].spending
-    weigh(known, NOW_NS + 1000 * SECOND_NS)
-    assert spending.later.keys() == {prefix}
-    weigh(known, NOW_NS + 1025 * SECOND_NS)
-    assert not spending.later
-
-
 @pytest.mark.parametrize("put_off", [2, 3])
 def test_a_filter_that_could_not_be_deleted_three_times_is_left(put_off: int) -> None:
     known = weighed({key(1): 0.0, key(2): 1e6}, steered(1), waiting(2))

@@ -35,7 +35,6 @@ from atfnd.engine.event import (
     NicAttached,
     Offer,
     PortsLooked,
-    PrefixesLooked,
     RemainsDue,
     Reviewed,
     SocketsAudited,
@@ -77,7 +76,6 @@ from tests.values import NIC, RULE, THREAD, flow, key
 __all__: list[str] = []
 
 STRICT = replace(RULE, order=Mode.STRICT)
-NET = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
 SECOND_NS = 10**9
 
 
@@ -147,9 +145,9 @@ def test_only_a_rule_that_steers_in_order_and_at_once_is_asked_at_a_birth(
     assert bool(bed.looks()) is keeps
 
 
-def test_a_connect_that_a_filter_for_many_leads_to_its_queue_needs_none() -> None:
+def test_a_connect_that_a_ports_filter_leads_to_its_queue_needs_none() -> None:
     bed = Bed()
-    bed.memory.table.put(flow(0, key=NET, cookie=0, location=4, target_queue=2))
+    bed.memory.table.put(flow(0, key=PORT, cookie=0, location=4, target_queue=2))
     assert written(bed.hears(syn())) == []
     [action] = written(bed.hears(syn(2, cpu=1)))
     assert (action.old, action.new) == (2, 1)  # where it would be delivered without its own
@@ -274,23 +272,6 @@ def test_why_the_port_of_a_connection_has_no_filter() -> None:
     assert why("nic", key(1), bed.memory) is None  # it has one
 
 
-def test_a_port_that_cannot_have_a_filter_leaves_its_flows_to_a_prefix() -> None:
-    bed = Bed()
-    known_as = bed.engine.handshakes._listened
-    assert not known_as("nic", bed.memory, key(1))
-    bed.hears(listening())
-    nic = bed.memory.nics["nic"]
-    assert nic.listeners is not None
-    assert known_as("nic", bed.memory, key(1))
-    nic.listeners.why_not[PORT] = "several threads read its connections"
-    assert not known_as("nic", bed.memory, key(1))
-    nic.spending.covers.add(PORT)  # it waits for a slot
-    assert known_as("nic", bed.memory, key(1))
-    nic.spending.covers.clear()
-    nic.spending.promised.add(PORT)  # it has got one
-    assert known_as("nic", bed.memory, key(1))
-
-
 def test_an_audit_ends_neither_a_connect_nor_a_port() -> None:
     bed = Bed()
     bed.port()
@@ -300,10 +281,10 @@ def test_an_audit_ends_neither_a_connect_nor_a_port() -> None:
     assert {each.key for each in bed.memory.table} == {key(1), PORT}
 
 
-def test_a_flow_whose_filter_for_many_is_gone_asks_for_its_own_at_the_next_look() -> None:
+def test_a_flow_whose_ports_filter_is_gone_asks_for_its_own_at_the_next_look() -> None:
     bed = Bed()
     bed.memory.table.put(flow(1, state=FlowState.PORT, target_queue=2))
-    bed.tell(PrefixesLooked(("nic",), ()))
+    bed.tell(Reviewed(Topology(())))
     found = bed.memory.table.get(key(1))
     assert found is not None
     assert found.state is FlowState.OVERFLOW
@@ -339,9 +320,9 @@ def test_filters_that_no_flow_has_are_looked_at_in_the_end() -> None:
     assert [*look.keys] == [("nic", key(1))]
 
 
-def test_a_move_of_a_flow_that_a_filter_for_many_serves_is_from_the_queue_of_that() -> None:
+def test_a_move_of_a_flow_that_its_ports_filter_serves_is_from_the_queue_of_that() -> None:
     bed = Bed()
-    bed.memory.table.put(flow(0, key=NET, cookie=0, location=4, target_queue=3))
+    bed.memory.table.put(flow(0, key=PORT, cookie=0, location=4, target_queue=3))
     bed.memory.table.put(flow(1, app_cpu=2))
     commands = bed.tell(TakenUp("nic"))
     [begin] = [each for each in commands if isinstance(each, Begin)]
@@ -386,12 +367,21 @@ def test_how_the_move_of_a_queue_ends_is_news_once_and_success_is_none() -> None
     assert news(Verdict.DONE, "") == [False]
 
 
-def test_a_filter_for_many_that_was_put_off_is_not_tried_again_at_once() -> None:
+def test_a_ports_filter_that_was_put_off_is_not_tried_again_at_once() -> None:
     bed = Bed()
-    bed.memory.table.put(flow(0, key=NET, cookie=0))
-    bed.tell(MovesReported((put_off(NET, "busy"),)))
-    assert bed.memory.table.get(NET) is None
-    assert bed.memory.nics["nic"].spending.later[NET][1] > 70
+    bed.hears(listening())
+    assert [each.key for each in bed.looks()] == [PORT]
+    bed.tell(MovesReported((put_off(PORT, "busy"),)))
+    assert bed.memory.nics["nic"].spending.later[PORT][1] > 70
+
+
+def test_a_connection_that_could_not_get_its_ports_queue_by_itself_is_forgotten() -> None:
+    """It was to have a filter of its own, so that its port's could go."""
+    bed = Bed()
+    bed.memory.table.put(flow(1))
+    bed.memory.table.writes(key(1), Writing.PORT)
+    bed.tell(MovesReported((put_off(key(1), "busy"),)))
+    assert bed.memory.table.get(key(1)) is None
 
 
 def test_sockets_that_aged_out_or_were_turned_away_are_reported_again_when_they_are_used() -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from atfnd.engine import audit
 from atfnd.engine.filters import budget, port_filters
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.table.wide_key import covers
+from atfnd.engine.table.port_key import covers
 from atfnd.model import (
     Accepted,
     ActionKind,

@@ -43,8 +43,7 @@ __all__: list[str] = []
 
 SECOND_NS = 1_000_000_000
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
-SPAN = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
-KEYS = [key(1), key(2), key(3), PORT, SPAN]
+KEYS = [key(1), key(2), key(3), PORT]
 NICS = "nic", "other"
 
 
@@ -163,9 +162,7 @@ def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
             assert keys(table.led_to(nic, queue)) == led_to
             assert table.filters_on(nic, queue) == len(led_to)
         filters = {k for some in table.filters_of(nic).values() for k in some}
-        assert filters == those(
-            lambda f, r: f.location is not None and (f.key.listens or not f.key.wide)
-        )
+        assert filters == those(lambda f, r: f.location is not None)
     astray = {each.key for each in table.astray()}
     assert astray == {
         k
@@ -191,7 +188,7 @@ def test_every_index_is_that_of_a_whole_reading_and_ends_with_the_last_flow(step
 
 
 def an_engine(asked: ActionKind) -> Engine:
-    """It remembers everything of two flows, a port and a prefix."""
+    """It remembers everything of two flows and a port."""
     policy = Policy((), (RULE,), "auto", 100, 0, ())
     engine = Engine(Memory.of(policy))
     engine.handle(NicAttached(NIC, armed=True), 0)
@@ -199,11 +196,10 @@ def an_engine(asked: ActionKind) -> Engine:
     table.put(flow(1, state=FlowState.STEERED, location=1, target_queue=1, rx_queue=2))
     table.put(flow(2, state=FlowState.OVERFLOW))
     table.put(flow(0, key=PORT, cookie=9, location=3, target_queue=1))
-    table.put(flow(0, key=SPAN, cookie=0))
     ineffective(engine.views, engine.memory, 2 * SECOND_NS)
     engine.handle(Reviewed(Topology(())), 2 * SECOND_NS)
     engine.memory.turn_away(flow(4))
-    for of in (key(1), key(2), PORT, SPAN):
+    for of in (key(1), key(2), PORT):
         remember_all(table, of, asked)
     return engine
 
@@ -228,7 +224,6 @@ def test_with_its_socket_everything_that_is_known_of_a_flow_ends(asked: ActionKi
         engine.memory.table.put(each._replace(location=None, target_queue=None))
     engine.handle(SocketClosed(1001), 3 * SECOND_NS)
     engine.handle(SocketsAudited(()), 3 * SECOND_NS)
-    engine.memory.table.remove(SPAN)  # a look at prefixes ends those
     assert held(engine, FlowKey) == []
 
 
@@ -237,7 +232,7 @@ def test_the_observer_forgets_the_sockets_of_flows_that_were_to_go_and_have_gone
     for each in [*engine.memory.table]:
         engine.memory.table.put(each._replace(location=None))
     engine.handle(SocketClosed(1001), 0)
-    commands = engine.handle(RemainsDue(frozenset({key(2), PORT, SPAN})), 0)
+    commands = engine.handle(RemainsDue(frozenset({key(2), PORT})), 0)
     assert [{*each.cookies} for each in commands if isinstance(each, Forget)] == [{1001}]
 
 
@@ -283,6 +278,6 @@ def test_what_was_weighed_on_one_nic_is_not_known_of_another() -> None:
     table.put(flow(1))
     record = table.record(key(1))
     assert record is not None
-    record.own().rss, record.own().unused_ns = (1, 7), 5
+    record.own().rss = 1, 7
     table.put(flow(1)._replace(nic="other"))
-    assert (record.pending.rss, record.pending.unused_ns) == (None, None)
+    assert record.pending.rss is None

@@ -228,15 +228,6 @@ def test_one_that_comes_in_the_place_of_another_waits_until_that_has_gone() -> N
     assert (has_room(memory, 3), has_room(memory, 4)) == (True, False)
 
 
-def test_a_filter_for_many_flows_counts_for_no_rule() -> None:
-    wide = key(0)._replace(remote_port=0, remote_prefix=24)
-    memory = known(steered(1), steered(9)._replace(key=wide), waiting(2))
-    assert {*memory.table.filters_under("nic", "rest")} == {key(1)}
-    assert has_room(memory, 2)
-    memory = known(steered(1), steered(2), waiting(9)._replace(key=wide))
-    assert budget.no_room(NIC, memory, wide) is None
-
-
 def test_nothing_is_taken_on_a_nic_that_is_not_armed() -> None:
     memory = known(steered(1), steered(2), steered(3))
     assert budget.surplus(replace(NIC, armed=False), memory) == ()

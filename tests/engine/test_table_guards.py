@@ -12,7 +12,6 @@ from tests.values import THREAD, flow, key
 __all__: list[str] = []
 
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
-PREFIX = key(0)._replace(remote=bytes([10, 1, 0, 0]), remote_port=0, remote_prefix=24)
 RULED: dict[str, Any] = {"state": FlowState.STEERED, "location": 1, "target_queue": 2}
 
 
@@ -82,25 +81,14 @@ def test_a_rule_that_goes_is_not_counted_any_more() -> None:
     assert (table.filters_on("nic", 2), table.filters_in("nic")) == (0, 0)
 
 
-def test_a_flow_is_covered_by_a_wide_entry_only_once_that_has_its_rule() -> None:
+def test_a_flow_is_covered_by_its_port_only_once_that_has_its_filter() -> None:
     table = FlowTable(9)
-    for wide in (PORT, PREFIX):
-        table.put(flow(0, key=wide, cookie=0))
-        assert table.covering(key(7)) is None
-        table.put(ruled := flow(0, key=wide, cookie=0, **RULED))
-        assert table.covering(key(7)) == ruled
-        table.remove(wide)
-        assert table.covering(key(7)) is None
-
-
-def test_the_prefix_rules_of_one_nic_are_not_those_of_another() -> None:
-    table = FlowTable(9)
-    table.put(here := flow(0, key=PREFIX, cookie=0))
-    table.put(there := flow(0, key=PREFIX._replace(local_port=444), cookie=0, nic="other"))
-    table.put(port := flow(1, key=PORT))
-    assert table.prefix_filters("nic") == [here]
-    assert table.prefix_filters("other") == [there]
-    assert table.wide("nic") == [port, here]
+    table.put(flow(0, key=PORT, cookie=0))
+    assert table.covering(key(7)) is None
+    table.put(filtered := flow(0, key=PORT, cookie=0, **RULED))
+    assert table.covering(key(7)) == filtered
+    table.remove(PORT)
+    assert table.covering(key(7)) is None
 
 
 def test_the_flows_of_a_thread_are_told_in_the_order_in_which_they_came() -> None:

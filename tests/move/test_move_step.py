@@ -180,7 +180,7 @@ def test_a_living_flows_delete_is_written_at_once() -> None:
     "flow",
     [
         FlowKey(Protocol.UDP, bytes([10, 0, 0, 1]), 53, bytes(4), 0),
-        FlowKey(Protocol.TCP, bytes([10, 0, 0, 1]), 443, bytes([10, 1, 0, 0]), 0, 16),
+        FlowKey(Protocol.TCP, bytes([10, 0, 0, 1]), 443, bytes(4), 0),
     ],
 )
 def test_many_flows_are_not_watched(flow: FlowKey) -> None:

@@ -84,6 +84,6 @@ def test_which_filters_are_for_many() -> None:
     here, there = bytes([10, 0, 0, 1]), bytes([10, 1, 0, 0])
     assert is_wide(Match(4, 6, None, 0, here, 32, None, 443))  # of a TCP port
     assert not is_wide(Match(4, 17, None, 0, here, 32, None, 53))  # of one UDP socket
-    assert is_wide(Match(4, 6, there, 24, here, 32, None, 443))
+    assert is_wide(Match(4, 6, there, 24, here, 32, None, 443))  # another program's
     assert is_wide(Match(4, 17, None, 0, here, 32, None, None))
     assert not is_wide(Match(4, 6, there, 32, here, 32, 9, 443))

@@ -35,7 +35,6 @@ from atfnd.replay.recording import (
     FORMAT,
     Audited,
     Line,
-    LookAt,
     Looked,
     RecordedBirth,
     RecordedBirths,
@@ -106,7 +105,7 @@ some_lines = st.one_of(
     st.builds(
         Looked,
         numbers,
-        st.none() | st.sampled_from(LookAt),
+        st.booleans(),
         st.lists(sockets).map(tuple),
         st.lists(st.tuples(numbers, keys)).map(tuple),
     ),

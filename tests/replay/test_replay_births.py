@@ -21,7 +21,6 @@ from atfnd.model import (
 from atfnd.replay.recording import (
     FORMAT,
     Line,
-    LookAt,
     Looked,
     RecordedBirth,
     RecordedBirths,
@@ -51,7 +50,7 @@ def opened(at_ns: int, cpu: int = 2, port: FlowKey = PORT) -> RecordedBirths:
 def ports(at_ns: int, *came: int, gone: tuple[int, ...] = ()) -> Looked:
     """A look at ports; connections by number come, which RSS has on queue 3, and go."""
     sockets = tuple(Socket(1000 + n, key(n), 103, "nic", 3) for n in came)
-    return Looked(at_ns, LookAt.PORTS, sockets, tuple((1000 + n, key(n)) for n in gone))
+    return Looked(at_ns, True, sockets, tuple((1000 + n, key(n)) for n in gone))
 
 
 def played_of(nic: NicView, policy: Policy, *lines: Line) -> Replay:

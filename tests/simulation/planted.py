@@ -349,7 +349,7 @@ WHOLE: dict[str, Fault] = {
     "threads of closed flows are remembered": partial(
         _object, Memory, "knows_flows", lambda self: len(self.table) > 0
     ),
-    "when a port may be tried outlives it": partial(_object, budget, "_forget_wide", _nothing),
+    "when a port may be tried outlives it": partial(_object, budget, "_forget_ports", _nothing),
     "a pause takes nothing out": partial(_object, OperatorCommands, "_take_out", _take_nothing_out),
     "births whose moves are dropped are waited for": partial(
         _object, Engine, "_moves_dropped", _nothing

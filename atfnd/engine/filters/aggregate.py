@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One filter for many flows, where filters are short: for one port (`port_filters`), or for a
-remote prefix or a local address (`prefix_filters`), with all its flows on one queue. Pure.
+"""One filter for the connections of a port, where filters are short, with all of them on one queue.
+Pure.
 
-The wide filter comes first: it is written where it moves no flow, or only flows that wait for a
-filter and belong to its queue. Then the filters of the flows that it would deliver to the same
-queue are deleted, and no flow changes its queue. A flow that goes elsewhere has a filter of its
-own, which wins. The policy says which flows a wide filter may serve, counting all that it would
-catch.
+The port's filter comes first (`port_filters`): it is written where it moves no flow, or only flows
+that wait for a filter and belong to its queue. Then the filters of the flows that it would deliver
+to the same queue are deleted, and no flow changes its queue. A flow that goes elsewhere has a
+filter of its own, which wins.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.wide_key import covers
+from atfnd.engine.table.port_key import covers
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
 from atfnd.move.event import Wanted
 
@@ -25,7 +24,7 @@ __all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "stranded"]
 
 _JOIN = 8  # flows of a port in one look: each write is done before anything else is decided
 _RESTS_NS = 5_000_000_000  # since its last move
-_SHORT = "leads it there too, and few filters are left"
+_NEEDLESS = "the filter of its port leads it there too, and few filters are left"
 
 
 def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:
@@ -54,16 +53,16 @@ def saves(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) ->
 
 
 def rests(key: FlowKey, nic: NicView, memory: Memory, now_ns: int) -> bool:
-    """A wide filter that could not be written a moment ago."""
+    """A port's filter that could not be written a moment ago."""
     return now_ns < memory.nics[nic.name].spending.later.get(key, (0, 0))[1]
 
 
 def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
-    """Flows whose wide filter is gone, or leads elsewhere now, wait for a filter of their own."""
+    """Flows whose port's filter is gone, or leads elsewhere now, wait for a filter of their own."""
     asked = memory.table.inserting(nic.name)
     for flow in (each for each in memory.table.led(nic.name) if each.key not in asked):
-        wide = memory.table.covering(flow.key)
-        if wide is None or wide.target_queue != flow.target_queue:
+        port = memory.table.covering(flow.key)
+        if port is None or port.target_queue != flow.target_queue:
             why = "the filter that led it is gone"
             flow = flow._replace(state=FlowState.OVERFLOW, target_queue=None, why=why)
             memory.table.put(flow)
@@ -73,8 +72,8 @@ def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
 def joined(
     key: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory, now_ns: int
 ) -> Iterator[Wanted]:
-    """Delete the filters of `flows` that this wide one makes needless, a few in one look; flows
-    that wait for a filter are served by it."""
+    """Delete the filters of `flows` that their port's makes needless, a few in one look; flows that
+    wait for a filter are served by it."""
     table, port = memory.table, memory.table.get(key)
     if port is None or port.location is None or port.target_queue is None:
         return
@@ -90,21 +89,17 @@ def joined(
     ]
     for flow in served:
         if budget.waits(flow) and flow.key not in table.inserting(nic.name):
-            why = f"the filter of {_what(key)} leads it to queue {port.target_queue}"
+            why = f"the filter of its port leads it to queue {port.target_queue}"
             target = port.target_queue
             memory.table.put(flow._replace(state=FlowState.PORT, target_queue=target, why=why))
     for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
         table.gives(flow.key, (None,))
         action = Action(
             ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
-            f"the filter of {_what(key)} {_SHORT}", flow.rule_name,
+            _NEEDLESS, flow.rule_name,
             generation=memory.table.generation(flow.key),
         )  # fmt: skip
         yield Wanted(action, memory.in_force.order(flow.rule_name), queues, queues)
-
-
-def _what(key: FlowKey) -> str:
-    return "its port" if key.listens else str(key)
 
 
 def _home(flow: Flow, port: Flow, nic: NicView, memory: Memory) -> bool:

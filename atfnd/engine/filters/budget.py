@@ -24,7 +24,7 @@ from itertools import islice
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of, whose
 from atfnd.engine.table.flow_table import Weight, waits
 from atfnd.engine.table.memory import FoundFull, Memory, Spending
-from atfnd.engine.table.wide_key import covers
+from atfnd.engine.table.port_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -67,7 +67,7 @@ _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
 _MOST = 0.75  # start before our share is full: their port's filter would move flows that wait
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
-_LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a wide filter that was put off
+_LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a port's filter that was put off
 _FULL = "the NIC's filter table is full: delivered by RSS"
 _FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
 _MEASURED_NS = 1_000_000_000  # at least
@@ -89,8 +89,8 @@ def share(nic: NicView) -> int | None:
 
 
 def short(nic: NicView, memory: Memory) -> bool:
-    """Most of our share is in use, or a flow waits for a filter: filters for many flows would help
-    (`engine.filters.aggregate`)."""
+    """Most of our share is in use, or a flow waits for a filter: one of a port, for all its
+    connections, would help (`engine.filters.aggregate`)."""
     room = share(nic)
     if room is not None and memory.table.filters_in(nic.name) >= room * _MOST:
         return True
@@ -139,9 +139,7 @@ def _full_rule(nic: NicView, memory: Memory, key: FlowKey, rule: str | None = No
     if rule is None:
         rule = "" if flow is None else flow.rule_name
     most = memory.in_force.filters_max(rule)
-    if most is None or (key.wide and not key.listens):
-        return None
-    if _under(rule, nic, memory, but=key) < most:
+    if most is None or _under(rule, nic, memory, but=key) < most:
         return None
     return f"its rule has its share of the filters, {most}: delivered by RSS"
 
@@ -170,7 +168,7 @@ def _full_tenant(
     flow, bound = memory.table.get(key), share(nic)
     if tenants is None:
         tenants = () if flow is None else whose(flow)
-    if bound is None or (key.wide and not key.listens):
+    if bound is None:
         return None
     for tenant in tenants if key.listens else ():
         most_ports = max(1, bound * _PORTS_PERCENT // 100)
@@ -228,7 +226,7 @@ def _coming(nic: NicView, memory: Memory) -> Iterator[Flow]:
     table, swaps = memory.table, memory.table.swaps(nic.name)
     coming = *table.inserting(nic.name), *table.promised(nic.name), *swaps.values()
     for key in dict.fromkeys((*coming, *memory.nics[nic.name].spending.promised)):
-        flow = None if key is None or (key.wide and not key.listens) else table.get(key)
+        flow = None if key is None else table.get(key)
         if flow is not None and flow.location is None:
             yield flow
 
@@ -307,8 +305,6 @@ def record(outcome: Outcome, memory: Memory) -> bool:
             _found_full(outcome, memory)
         elif not outcome.errno:
             spending.found_full.pop(action.key.family, None)
-        if action.key.wide and not outcome.errno:
-            spending.prefixes_later = 0, 0
     done = action.kind is ActionKind.DELETE and outcome.errno in (0, errno.ENOENT)
     if not swapped or not done:
         return False
@@ -347,18 +343,14 @@ def dropped(nic: str, memory: Memory) -> None:
 
 
 def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
-    """A filter for many flows could not be written: it is not tried again for a while, longer each
-    time, and no filter is taken for it."""
+    """A port's filter could not be written: it is not tried again for a while, longer each time,
+    and no filter is taken for it."""
     spending = memory.nics[nic].spending
-    spending.later[key] = _later(spending.later.get(key, (0, 0))[0], now_ns)
-    if not key.listens:
-        spending.prefixes_later = _later(spending.prefixes_later[0], now_ns)
+    times, _ = spending.later.get(key, (0, 0))
+    again_ns = now_ns + min(_LATER_NS << min(times, 16), _LATEST_NS)
+    spending.later[key] = times + 1, again_ns
     spending.covers.discard(key)
     spending.promised.discard(key)
-
-
-def _later(times: int, now_ns: int) -> tuple[int, int]:
-    return times + 1, now_ns + min(_LATER_NS << min(times, 16), _LATEST_NS)
 
 
 def _found_full(outcome: Outcome, memory: Memory) -> None:
@@ -399,7 +391,7 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
         spending.covers = set()
     spending.promised &= spending.covers
     spending.refused = False
-    _forget_wide(nic.name, memory, now_ns)
+    _forget_ports(nic.name, memory)
     for family, full in spending.found_full.items():
         if now_ns >= full.until_ns:  # one more may try
             spending.found_full[family] = full._replace(ours=table.filters_in(nic.name) + 1)
@@ -437,19 +429,12 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
         record.own().weight = _weight(flow, mismatch, old, now_ns, spending.look)
 
 
-def _forget_wide(nic: str, memory: Memory, now_ns: int) -> None:
-    """What is remembered of filters for many flows ends with the port's listeners, or a while after
-    a prefix was last tried."""
+def _forget_ports(nic: str, memory: Memory) -> None:
+    """When a port is tried again is forgotten with its listeners and its entry."""
     known, table = memory.nics[nic], memory.table
     ports = () if known.listeners is None else known.listeners.sockets
-
-    def stays(key: FlowKey, again_ns: int) -> bool:
-        if key in ports or table.get(key) is not None:
-            return True
-        return not key.listens and now_ns < again_ns + _LATEST_NS
-
-    later = known.spending.later
-    known.spending.later = {key: it for key, it in later.items() if stays(key, it[1])}
+    for key in [key for key in known.spending.later if key not in ports and table.get(key) is None]:
+        del known.spending.later[key]
 
 
 def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -467,7 +452,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     table, going = memory.table, memory.table.swaps(nic.name)
     asked = table.inserting(nic.name).keys() | table.rewriting(nic.name).keys()
     busy = asked | going.keys() | {*going.values()}
-    changing = [key for key in asked if key.wide]
+    changing = [key for key in asked if key.listens]
     for flow in (*table.steered(nic.name), *table.waiting(nic.name)):
         key, record = flow.key, table.record(flow.key)
         weight = None if record is None else record.pending.weight
@@ -483,19 +468,18 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         elif (
             _filtered(flow) and _may_go(flow, memory) and not memory.table.covering(key)
         ):  # `aggregate` handles those
-            if any(covers(wide, key) for wide in changing):
+            if any(covers(port, key) for port in changing):
                 continue  # its destination is about to change
             steered.append((weight.worth, flow))
     plan: list[Action] = []
-    tried = spending.later.items()
-    hopeless = {key for key, (times, _) in tried if key.listens and times >= _HOPELESS}
-    for wide in sorted(spending.covers - spending.promised - busy - hopeless):
-        fit = [each for each in steered if not covers(wide, each[1].key)] or steered  # else its own
-        if fit and no_room(nic, memory, wide) is not None:
+    hopeless = {key for key, (times, _) in spending.later.items() if times >= _HOPELESS}
+    for port in sorted(spending.covers - spending.promised - busy - hopeless):
+        fit = [each for each in steered if not covers(port, each[1].key)] or steered  # else its own
+        if fit and no_room(nic, memory, port) is not None:
             highest = nic.budget != share(nic)  # the table is full: exact ones are above it
             worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])
             steered.remove(worst_of)
-            plan.append(_swap(worst_of[1], worst_of[0], wide, "that serves several", memory))
+            plan.append(_swap(worst_of[1], worst_of[0], port, "that serves several", memory))
     held = _held(nic, memory)
     for rule, asking in waiting.items():
         best: list[tuple[float, FlowKey]] = []
@@ -576,7 +560,7 @@ def _may_go(flow: Flow, memory: Memory) -> bool:
 def _filtered(flow: Flow) -> bool:
     """It has a filter of its own, which may be taken from it."""
     steered = flow.state is FlowState.STEERED and flow.location is not None
-    return steered and not flow.key.wide
+    return steered and not flow.key.listens
 
 
 def _idle_port(flow: Flow, memory: Memory) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.filters.listeners import Listeners, Place, place_of
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.wide_key import covers
+from atfnd.engine.table.port_key import covers
 from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
 
 __all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled"]
@@ -64,7 +64,7 @@ def accepted(nic: NicView, memory: Memory) -> Mapping[Place, list[Flow]]:
     found: defaultdict[Place, list[Flow]] = defaultdict(list)
     for flow in memory.table:
         key = flow.key
-        if flow.nic == nic.name and key.protocol == Protocol.TCP and not key.wide:
+        if flow.nic == nic.name and key.protocol == Protocol.TCP and not key.listens:
             found[place_of(key)].append(flow)
     return found
 
@@ -72,6 +72,6 @@ def accepted(nic: NicView, memory: Memory) -> Mapping[Place, list[Flow]]:
 def by_place(uses: Iterable[SocketUse]) -> Mapping[Place, list[SocketUse]]:
     found: defaultdict[Place, list[SocketUse]] = defaultdict(list)
     for use in uses:
-        if use.key.protocol == Protocol.TCP and not use.key.wide:
+        if use.key.protocol == Protocol.TCP and not use.key.listens:
             found[place_of(use.key)].append(use)
     return found

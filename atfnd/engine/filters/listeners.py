@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from atfnd.engine.filters.readers import Readers
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.wide_key import overlap
+from atfnd.engine.table.port_key import overlap
 from atfnd.model import FlowKey, Listening, SocketUse, Thread, ThreadReads
 
 __all__ = ["Asked", "Listeners", "Place", "ServedPort", "place_of"]

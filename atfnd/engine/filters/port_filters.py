@@ -40,7 +40,7 @@ from atfnd.engine.ownership.shares import whose
 from atfnd.engine.placement.place import too_full
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.wide_key import covers, meet, overlap
+from atfnd.engine.table.port_key import covers, overlap
 from atfnd.model import (
     Accepted,
     Action,
@@ -112,7 +112,7 @@ def look(
     flows, live = accepted(nic, memory), by_place(uses)
     births: list[Wanted] = []
     short, spending = budget.short(nic, memory), memory.nics[nic.name].spending
-    spending.covers = {key for key in spending.covers if not key.listens}
+    spending.covers = set()
     filtered = [each for each in memory.table.ports(nic.name) if each.location is not None]
     taken = {*memory.nics[nic.name].owned, *(each.target_queue for each in filtered)}
     listeners.carrying = {
@@ -147,16 +147,14 @@ def look(
                 taken |= {each.action.new for each in born}
         except _No as refusal:
             listeners.why_not[key] = str(refusal)
-            wide = short and isinstance(refusal, _NoRoom)
-            if wide and aggregate.saves(key, flows[place], nic, memory):
+            no_room = short and isinstance(refusal, _NoRoom)
+            if no_room and aggregate.saves(key, flows[place], nic, memory):
                 spending.covers.add(key)
         else:
             listeners.why_not.pop(key, None)
         if short and not rivalled(key, listeners, memory):
             births += aggregate.joined(key, flows[place], nic, memory, now_ns)
-    spending.promised -= {
-        key for key in spending.promised if key.listens and key not in spending.covers
-    }
+    spending.promised &= spending.covers
     for key, closed_ns in [*listeners.closed_ns.items()]:
         if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
             place = place_of(key)
@@ -337,9 +335,6 @@ def _placed(
         raise _No("its filter is not ours to change")
     if going(port.key, flows, nic, memory) or unsettled(port.key, flows, nic, memory):
         raise _No("the filter of a connection is about to be changed")
-    crossing = (each for each in memory.table.prefix_filters(nic.name) if meet(each.key, port.key))
-    if any(each.target_queue != queue for each in crossing):
-        raise _No("a filter for some of its connections leads elsewhere")
     if port.location is not None:
         if old is not None and old != queue:
             if memory.table.due_ns(port.key) is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Connects and listeners on every NIC: what is decided about them, and about flows that may share a
-filter. Pure: the daemon calls it as things happen, a replay in the recorded order.
+"""Connects and listeners on every NIC: what is decided about them. Pure: the daemon calls it as
+things happen, a replay in the recorded order.
 
 It ignores rules of the policy that do not keep order, or not from the first byte on.
 """
@@ -8,15 +8,13 @@ It ignores rules of the policy that do not keep order, or not from the first byt
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
-from atfnd.engine.filters import port_filters, prefix_filters
+from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners, ServedPort
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.connects import Connects
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.wide_key import covers
 from atfnd.model import (
     Connecting,
     FlowKey,
@@ -81,9 +79,9 @@ class Handshakes:
     ) -> Wanted | None:  # fmt: skip
         """A thread connects, under `rule`; RSS would deliver the flow through `rss_queue`. None:
         there is nothing to do."""
-        wide = memory.table.covering(event.key)
-        if wide is not None:
-            rss_queue = wide.target_queue  # without a rule of its own, this one serves it
+        port = memory.table.covering(event.key)
+        if port is not None:
+            rss_queue = port.target_queue  # without a rule of its own, this one serves it
         distances = self.connects.distances
         return birth.connecting(event, nic, rule, rss_queue, distances, memory, now_ns)
 
@@ -154,29 +152,8 @@ class Handshakes:
             return ()
         return port_filters.look(nic, by_order, known, uses, memory, now_ns)
 
-    def look_at_prefixes(
-        self, nic: NicView, rule_of: prefix_filters.RuleOf, uses: Sequence[SocketUse],
-        memory: Memory, now_ns: int,
-    ) -> tuple[Wanted, ...]:  # fmt: skip
-        """Which flows of a NIC may share a filter, and which shared filters no flow needs."""
-
-        def by_order(key: FlowKey) -> FlowRule | None:
-            return ordered(rule_of(key))
-
-        listened = partial(self._listened, nic.name, memory)
-        return prefix_filters.look(nic, by_order, listened, uses, memory, now_ns)
-
     def uses(self, memory: Memory, now_ns: int) -> list[SocketUse]:
         """The sockets that an audit does not know."""
         known = listeners(memory).values()
         listening = [use for each in known for use in each.uses(memory.table, now_ns)]
         return [*self.connects.uses(memory, now_ns), *listening]
-
-    def _listened(self, nic: str, memory: Memory, key: FlowKey) -> bool:
-        """Its port has a rule, or may get one."""
-        known = memory.nics[nic].listeners
-        if known is None or key.protocol != Protocol.TCP:
-            return False
-        spending = memory.nics[nic].spending  # those wait for a slot
-        hopeless = known.why_not.keys() - spending.covers - spending.promised
-        return any(covers(port, key) for port in known.ports_of(key) if port not in hopeless)

@@ -20,7 +20,7 @@ MOST = 4 * AGREE  # hashes that are remembered: flows of one hash count once
 
 def seen(event: SocketSeen, nic: NicView, catches: bool) -> HashSeen | None:
     """What is known of the hash after a flow was seen without a filter of its own. `catches`: a
-    filter for many flows may lead it. None: nothing new."""
+    port's filter may lead it. None: nothing new."""
     queue = next((each.index for each in nic.queues if each.napi_id == event.napi_id), None)
     rss, of = nic.rss, type_of(event.key)
     if rss is None or queue is None or event.napi_id is None or len(set(rss.table)) < 2:

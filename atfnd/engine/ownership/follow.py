@@ -160,7 +160,7 @@ def moved_with(event: SocketSeen, memory: Memory) -> None:
     if event.thread is None or event.pinned is not False:
         return
     for flow in memory.table.of_thread(event.thread.tid):
-        if flow.app_cpu != event.app_cpu and flow.key != event.key and not flow.key.wide:
+        if flow.app_cpu != event.app_cpu and flow.key != event.key and not flow.key.listens:
             memory.table.put(flow._replace(app_cpu=event.app_cpu))
 
 
@@ -189,7 +189,7 @@ def unhindered(nic: str, memory: Memory) -> None:
     for flow in (
         flow for kind, tid in owners if kind == "thread" for flow in memory.table.of_thread(tid)
     ):
-        if flow.nic == nic and not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
+        if flow.nic == nic and not flow.key.listens and memory.in_use(flow, TERMS.away_ns):
             memory.table.defer(flow.key, 0)
 
 
@@ -212,7 +212,7 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     held = memory.nics[nic].owned.get(queue)
     table = memory.table
     for flow in (*table.led_to(nic, queue), *table.aimless(nic)):
-        if not flow.key.wide and memory.in_use(flow, TERMS.away_ns):
+        if not flow.key.listens and memory.in_use(flow, TERMS.away_ns):
             led = held is None and flow.location is not None and flow.target_queue == queue
             filtered = flow.target_cpu is not None if held else flow.location is not None
             if led or (flow.app_cpu == cpu and not filtered):
@@ -294,7 +294,7 @@ def _of_unknown(nic: NicView, memory: Memory) -> set[int]:
     return {
         flow.target_queue
         for flow in memory.table.adopted(nic.name)
-        if not flow.key.wide and memory.in_use(flow, TERMS.away_ns)
+        if not flow.key.listens and memory.in_use(flow, TERMS.away_ns)
         if flow.target_queue is not None
     }
 

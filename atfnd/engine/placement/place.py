@@ -194,8 +194,8 @@ def too_full(rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
 
 def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
     """Why this flow is left to RSS while its thread runs on this CPU. None: it is not, or not yet:
-    the filter of its port or prefix delivers it."""
-    return None if memory.table.over(key) else too_full(rule, cpu, memory)
+    the filter of its port delivers it."""
+    return None if memory.table.ports_of(key) else too_full(rule, cpu, memory)
 
 
 @lru_cache(maxsize=4096)

@@ -45,7 +45,7 @@ def renew(policy: Policy, judge: Judge, memory: Memory, moving: Callable[[FlowKe
     was_left = table.stay()
     plan: list[Action] = []
     leaving: dict[str, Mode] = {}
-    for flow in [each for each in table if not each.key.wide and not table.is_closed(each.key)]:
+    for flow in [each for each in table if not each.key.listens and not table.is_closed(each.key)]:
         if (rule := judge(flow)) is None:
             table.leave(flow.key)
             leaving[flow.rule_name] = before.order(flow.rule_name)

@@ -323,7 +323,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The action that brings a flow of the table to where it belongs, if one is due."""
     table = memory.table
     memory.table.defer(flow.key, None)
-    if flow.state is FlowState.MANUAL or flow.key.wide or flow.key in memory.table.leaving():
+    if flow.state is FlowState.MANUAL or flow.key.listens or flow.key in memory.table.leaving():
         return ()
     if table.is_closed(flow.key):
         return ()
@@ -483,7 +483,7 @@ def relieve(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
     turned: list[Flow] = []
     memory.full.unfinished = False
     for flow in list(memory.table):
-        if flow.key.wide or flow.nic not in nics or flow.state is FlowState.MANUAL:
+        if flow.key.listens or flow.nic not in nics or flow.state is FlowState.MANUAL:
             continue
         rule = memory.in_force.by_name.get(flow.rule_name)
         spared = spares(flow.key, rule, flow.app_cpu, memory)

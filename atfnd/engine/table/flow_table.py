@@ -26,7 +26,6 @@ from typing import NamedTuple, TypeVar
 
 from atfnd.engine.ownership.shares import Tenant, whose
 from atfnd.engine.table.slots import FlowSlots
-from atfnd.engine.table.wide_key import Opening, covers, within
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, Protocol
 
 __all__ = [
@@ -133,7 +132,6 @@ class FlowPending:
     planned: bool = False  # its entry of the indirection table is looked at in the next plan
     weight: Weight | None = None
     rss: tuple[int, int | None] | None = None  # RSS's queue, by the RSS of this number
-    unused_ns: int | None = None  # of a prefix filter: since then no flow has come by it
 
     def __deepcopy__(self, memo: dict[int, object]) -> FlowPending:
         """The one that all share stays that one."""
@@ -177,7 +175,7 @@ class _OfNic:
     led_to: dict[int, _Keys] = field(default_factory=dict)  # filters, by queue
     steered: _Keys = field(default_factory=dict)  # with a filter
     waiting: _Keys = field(default_factory=dict)  # for one
-    led: _Keys = field(default_factory=dict)  # by a filter for many flows
+    led: _Keys = field(default_factory=dict)  # by their port's filter
     aimless: _Keys = field(default_factory=dict)  # without a filter, or a target CPU
     astray: _Keys = field(default_factory=dict)  # their filter leads elsewhere
     adopted: _Keys = field(default_factory=dict)  # with a filter of an earlier run
@@ -197,7 +195,7 @@ _NO_NIC = _OfNic()  # never changed
 
 def waits(flow: Flow) -> bool:
     """It found no filter left."""
-    return flow.state is FlowState.OVERFLOW and flow.location is None and not flow.key.wide
+    return flow.state is FlowState.OVERFLOW and flow.location is None and not flow.key.listens
 
 
 def _astray(flow: Flow) -> bool:
@@ -240,8 +238,6 @@ class FlowTable:
         self._cookies: dict[int, FlowKey | tuple[FlowKey, ...]] = {}
         self._threads: dict[int, _Keys] = {}
         self._ports: _Keys = {}  # of listeners
-        self._prefixes: dict[FlowKey, Opening] = {}  # of other keys that stand for many flows
-        self._openings: Counter[Opening] = Counter()
         self._stand: Counter[tuple[str, FlowState, str]] = Counter()
         self._bare: dict[Tenant, _Keys] = {}  # flows without a filter
         self.entries: Counter[Tenant] = Counter()  # of this table
@@ -309,16 +305,13 @@ class FlowTable:
             self._count(flow, 1)
             if flow.key.listens:
                 self._ports[flow.key] = None
-            elif flow.key.wide:
-                self._prefixes[flow.key] = opening = Opening.of(flow.key)
-                self._openings[opening] += 1
             return
         old = self._slots[record.slot]
         assert old is not None
         if old.nic != flow.nic:
             self._forget(flow.key)
         self._slots.replace(record.slot, flow)
-        if old.cookie != flow.cookie and not flow.key.wide:
+        if old.cookie != flow.cookie and not flow.key.listens:
             self.outdate(flow.key)
             self._has_left(flow.key, record, old.cookie)
             self.close(flow.key, False)
@@ -341,8 +334,6 @@ class FlowTable:
         self._end_of(flow.nic)
         self._not_used_by(flow)
         self._ports.pop(key, None)
-        if (opening := self._prefixes.pop(key, None)) is not None:
-            self._openings -= Counter([opening])
         self._slots.drop(record.slot)
         del self._records[key]
 
@@ -364,7 +355,7 @@ class FlowTable:
         record = self._records[key]
         if record.pending is not _NONE_PENDING:  # figures of this NIC
             own = record.own()
-            own.weight = own.rss = own.unused_ns = None
+            own.weight = own.rss = None
             record.done()
 
     # ---- what is remembered of a flow, until its entry ends
@@ -660,7 +651,7 @@ class FlowTable:
         return self._flows(self._nics.get(nic, _NO_NIC).waiting)
 
     def led(self, nic: str) -> list[Flow]:
-        """The flows of a NIC without a filter of their own that a filter for many flows leads."""
+        """The flows of a NIC without a filter of their own that their port's filter leads."""
         return self._flows(self._nics.get(nic, _NO_NIC).led)
 
     def astray(self) -> list[Flow]:
@@ -668,7 +659,7 @@ class FlowTable:
         return [flow for of in self._nics.values() for flow in self._flows(of.astray)]
 
     def led_to(self, nic: str, queue: int) -> list[Flow]:
-        """The flows whose filter points to this queue, and ports and prefixes whose does."""
+        """The flows and ports whose filter points to this queue."""
         return self._flows(self._nics.get(nic, _NO_NIC).led_to.get(queue, ()))
 
     def aimless(self, nic: str) -> list[Flow]:
@@ -687,24 +678,9 @@ class FlowTable:
         return [flow for key in keys if (flow := self.get(key)) is not None]
 
     def covering(self, key: FlowKey) -> Flow | None:
-        """The entry of the filter that delivers a flow without one of its own, a port's or a
-        prefix's: the flow comes through the queue of that filter, not through that of RSS."""
-        return next((each for each in self.over(key) if each.location is not None), None)
-
-    def over(self, key: FlowKey) -> tuple[Flow, ...]:
-        """The entries, of ports and prefixes, that stand for this flow and others. Their filters
-        may be still to be written."""
-        if not self._ports and not self._prefixes:
-            return ()
-        return *self.ports_of(key), *self._prefixes_of(key)
-
-    def prefix_filters(self, nic: str) -> list[Flow]:
-        """The entries that stand for many flows and are not of ports."""
-        return [entry for entry in self._flows(self._prefixes) if entry.nic == nic]
-
-    def wide(self, nic: str) -> list[Flow]:
-        """The entries that stand for many flows, of ports and prefixes."""
-        return self.ports(nic) + self.prefix_filters(nic)
+        """The entry of the port whose filter delivers a flow without one of its own: the flow comes
+        through the queue of that filter, not through that of RSS."""
+        return next((each for each in self.ports_of(key) if each.location is not None), None)
 
     def ports(self, nic: str) -> list[Flow]:
         """The entries of ports, with a filter or without one yet."""
@@ -714,24 +690,13 @@ class FlowTable:
         """The same, of all NICs."""
         return self._flows(self._ports)
 
-    def _prefixes_of(self, key: FlowKey) -> Iterator[Flow]:
-        for opening in self._openings:
-            wide = within(key, opening)
-            entry = self.get(wide) if wide != key and wide in self._prefixes else None
-            if entry is not None and covers(wide, key):
-                yield entry
-
-    def ports_of(self, key: FlowKey) -> Iterator[Flow]:
+    def ports_of(self, key: FlowKey) -> list[Flow]:
         """The entries of ports that a connection belongs to, with a filter or without one yet."""
         if not self._ports or key.protocol != Protocol.TCP or key.listens:
-            return
+            return []
         anyone = bytes(len(key.remote))
-        for local in dict.fromkeys((key.local, anyone)):
-            entry = self.get(
-                key._replace(local=local, remote=anyone, remote_port=0, remote_prefix=0)
-            )
-            if entry is not None:
-                yield entry
+        local = dict.fromkeys((key.local, anyone))
+        return self._flows(key._replace(local=each, remote=anyone, remote_port=0) for each in local)
 
     def standing(self) -> Mapping[tuple[str, FlowState, str], int]:
         """How many flows of an interface are in each state, by policy rule. Kept up to date, so
@@ -779,10 +744,9 @@ class FlowTable:
                 _mark(of.astray, key, here)
             if not flow.rule_name:
                 _mark(of.adopted, key, here)
+            _sort(of.under, flow.rule_name, key, here)
         elif waits(flow):
             _mark(of.waiting, key, here)
-        if filtered and (key.listens or not key.wide):
-            _sort(of.under, flow.rule_name, key, here)
         if flow.state is FlowState.PORT:
             _mark(of.led, key, here)
         if not filtered or flow.target_cpu is None:
@@ -792,7 +756,7 @@ class FlowTable:
                 _add(of.listens, tenant, change)
             if filtered:
                 _belongs(flow, of.filters, here)
-        elif not key.wide:
+        else:
             _belongs(flow, of.filters if filtered else self._bare, here)
             for tenant in whose(flow):
                 _add(self.entries, tenant, change)

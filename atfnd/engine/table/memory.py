@@ -160,12 +160,11 @@ class FoundFull(NamedTuple):
 @dataclass(slots=True)
 class Spending:
     """The filters of one NIC, beside what the records of its flows say (`engine.filters.budget`).
-    The keys here stand for many flows, and have no entry as long as they have no filter."""
+    The keys here are of ports, and have no entry as long as they have no filter."""
 
-    covers: set[FlowKey] = field(default_factory=set)  # a rule for them would save other filters
+    covers: set[FlowKey] = field(default_factory=set)  # their filter would save others
     promised: set[FlowKey] = field(default_factory=set)  # of these: a slot was cleared for them
     later: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # see `put_off`
-    prefixes_later: tuple[int, int] = (0, 0)  # the same, for any prefix rule
     found_full: dict[int, FoundFull] = field(default_factory=dict)  # by address family
     refused: bool = False  # the NIC found itself full since the last look
     look: int = 0  # how often filters were weighed

@@ -40,7 +40,7 @@ def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Pla
     else is decided for its flow."""
     plan: list[Action] = []
     for flow in memory.table.of_cookie(cookie):
-        if not flow.key.wide:
+        if not flow.key.listens:
             memory.table.close(flow.key, True)
         plan += retire(flow, memory, why, live=False)
     return tuple(plan)

@@ -108,7 +108,7 @@ def flows(raw: bytes) -> Iterator[tuple[int, FlowKey, int]]:
     ) in _RECORD.iter_unpack(raw):
         if family == 4:
             local, remote = local[:4], remote[:4]
-        yield cookie, new(FlowKey, (protocol, local, lport, remote, rport, 0)), count
+        yield cookie, new(FlowKey, (protocol, local, lport, remote, rport)), count
         if both:
             yield cookie, FlowKey(protocol, bytes(4), lport, bytes(4), rport), count
 

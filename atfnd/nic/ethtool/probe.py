@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 from atfnd.errors import refusable
-from atfnd.model import Actuator, Caps, Match, Protocol, Shape
+from atfnd.model import Actuator, Caps, Match, Protocol
 from atfnd.nic import Claims
 from atfnd.nic.drivers import ALL, FlowTypes, Masks, Overwrite
 from atfnd.nic.ethtool.filters import EthtoolNtuple
@@ -25,7 +24,7 @@ __all__ = ["expected", "probed"]
 
 _SRC = {4: bytes((192, 0, 2, 1)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\1"}
 _DST = {4: bytes((192, 0, 2, 2)), 6: bytes.fromhex("20010db8") + bytes(11) + b"\2"}
-_SPANNED = (Protocol.TCP, Protocol.UDP)  # whose flows may share a filter with open fields
+_USUAL = (Protocol.TCP, Protocol.UDP)
 _SCTP = 4, int(Protocol.SCTP)
 _DISCARD = 9  # the port of RFC 863
 _WRONG = ("EINVAL", "EOPNOTSUPP")  # the driver does not take such a filter, or not there
@@ -72,7 +71,7 @@ def expected(ntuple: EthtoolNtuple) -> Caps:
 
 
 def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
-    """Insert one filter of each flow type that the driver may take, some that leave fields open,
+    """Insert one filter of each flow type that the driver may take, one that leaves fields open,
     and move one; all are gone afterwards. A capability that is refused only for now (table full,
     link down) stays as expected. `claims` names each filter while it may be there.
 
@@ -100,7 +99,6 @@ def probed(ntuple: EthtoolNtuple, claims: Claims | None = None) -> Caps:
         filters=True,
         prefix_masks=before.prefix_masks if trial.open_refused is None else not trial.open_refused,
         actuator=actuator,
-        shapes=trial.shapes,
         flow_types=trial.accepted | (trial.not_now.keys() & (before.flow_types or ALL)),
         asynchronous=ntuple.asynchronous,
         probed=True,
@@ -125,8 +123,6 @@ class _Trial:
         self.refused: dict[tuple[int, int], str] = {}
         self.not_now: dict[tuple[int, int], str] = {}
         self.open_refused: str | None = None  # None: not known, empty: it was accepted
-        self.shapes: frozenset[Shape] = frozenset()  # that were accepted
-        self._closed: set[tuple[bool, bool]] = set()  # remote addresses that it refused in one
 
     def of_all(self, types: FlowTypes) -> None:
         """Each of them, but those whose refusal follows from another one."""
@@ -137,7 +133,7 @@ class _Trial:
     def _is_refused(self, kind: tuple[int, int]) -> bool:
         """A NIC that refuses TCP and UDP over IPv4 takes no 5-tuples; over IPv6, none of those."""
         no = self.refused.keys()
-        return any(no >= {(family, each) for each in _SPANNED} for family in (4, kind[0])) or (
+        return any(no >= {(family, each) for each in _USUAL} for family in (4, kind[0])) or (
             kind[1] == Protocol.SCTP and _SCTP in no
         )
 
@@ -155,27 +151,11 @@ class _Trial:
                 with ExitStack() as soon:  # in a small table it has the one place of its kind
                     self._try_open(soon, exact)
                 self._try_move(undo, exact, location)
-            if self.open_refused == "" and protocol in _SPANNED:
-                self._try_shapes(exact)
 
     def _try_open(self, undo: ExitStack, exact: Match) -> None:
         """Beside the exact one: some drivers have one set of fields for all."""
         _, why = self._insert(undo, exact._replace(src=None, src_prefix=0, src_port=None))
         self.open_refused = None if why in _NOT_NOW else why
-
-    def _try_shapes(self, exact: Match) -> None:
-        """Beside the exact one, one after the other."""
-        if self._ntuple.location_any():
-            return  # it is not known which of two wins there: never insert one
-        for match in _open_matches(exact):
-            shape = match.shape
-            if shape is None or (shape.part, shape.whole) in self._closed:
-                continue
-            with ExitStack() as undo:
-                if self._insert(undo, match)[0] is not None:
-                    self.shapes |= {shape}
-                else:
-                    self._closed.add((shape.part, shape.whole))
 
     def _try_move(self, undo: ExitStack, exact: Match, location: int) -> None:
         """Learn what an insert does where this match has a filter already."""
@@ -239,19 +219,6 @@ class _Trial:
             if asked or self.accepted or not ntuple.location_any() or _name(refusal) not in _WRONG:
                 raise
         return ntuple.patiently(lambda: ntuple.insert_chosen(match, 0))
-
-
-def _open_matches(exact: Match) -> Iterator[Match]:
-    """Filters for the flows of a remote prefix or address, with one port or none, and for those of
-    a local address."""
-    source, bits = exact.src or b"", exact.src_prefix
-    part = source[: len(source) - 1] + b"\0", bits - 8
-    for src, prefix in (part, (source, bits)):
-        some = exact._replace(src=src, src_prefix=prefix)
-        yield some._replace(src_port=None)
-        yield some._replace(dst_port=None)
-        yield some._replace(src_port=None, dst_port=None)
-    yield exact._replace(src=None, src_prefix=0, src_port=None, dst_port=None)
 
 
 def _name(error: OSError) -> str:

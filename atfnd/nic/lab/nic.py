@@ -14,7 +14,6 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import product
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.napi import Napi, make_realtime, thread_cpus
@@ -34,11 +33,9 @@ from atfnd.model import (
     Filter,
     Match,
     NicStats,
-    Protocol,
     Queue,
     QueueStats,
     Rss,
-    Shape,
 )
 from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import OF_NAPI
@@ -54,13 +51,6 @@ __all__ = ["INTERRUPT_PRIORITY", "LabNic", "write_rss"]
 INTERRUPT_PRIORITY = 10  # SCHED_FIFO: as SCHED_OTHER a NAPI thread waits behind busy processes
 _RFS = "rps-flow-cnt", FLOW_ENTRIES
 RING_SIZE = 256  # drivers/net/veth.c, VETH_RING_SIZE
-_SHAPES = frozenset(  # every kind: its classifier compares by any mask
-    Shape(family, protocol, *address, *ports)
-    for family in (4, 6)
-    for protocol in Protocol
-    for address in ((True, False), (False, True), (False, False))
-    for ports in product((True, False), repeat=2)
-)
 
 
 class LabNic:
@@ -103,7 +93,6 @@ class LabNic:
             rss_table=True,
             queue_cpu=True,
             actuator=Actuator.IN_PLACE,
-            shapes=_SHAPES,
             exact_wins=True,
         )
 

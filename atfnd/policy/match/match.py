@@ -2,22 +2,22 @@
 """Which rule of the policy a flow or an interface falls under. Pure; the first match wins.
 
 Each requirement of a rule is one condition (`CONDITIONS`). It holds, does not hold, or is open
-(None): the fact is not known, or the key stands for many flows and the condition holds for some of
-them. A flow falls under a rule that steers if every condition holds, and under a rule that leaves
-also if some are open: a flow that may be protected is left alone.
+(None): the fact is not known, or the key is a port's and the condition holds for some of its
+connections. A flow falls under a rule that steers if every condition holds, and under a rule that
+leaves also if some are open: a flow that may be protected is left alone.
 
 A port of a rule is compared with the flow's local and its remote port, so that one rule covers a
 service and its clients. An address of a flow that is not bound (all zero) is in no network. UDP has
 no direction: no rule that asks for one matches it.
 
-A key that stands for many flows (`FlowKey.wide`) leaves ports and parts of addresses open. An open
-port beside a named one counts as belonging to no service. With both open, ports hold for some. What
-BPF judges by itself is compiled from the same rules: `compile.py`.
+A port's key (`FlowKey.listens`) leaves the remote end open, and may leave the local address. The
+open remote port counts as belonging to no service. What BPF judges by itself is compiled from the
+same rules: `compile.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -45,7 +45,6 @@ from atfnd.policy.match.systemd import units_in
 __all__ = [
     "CONDITIONS",
     "Matcher",
-    "RulesOfMany",
     "armed",
     "asks_direction",
     "filter_budget",
@@ -70,10 +69,9 @@ _OF_GROUP = "cgroups", "units"
 _OF_PROCESS = "users", "commands", *_OF_GROUP
 
 T = TypeVar("T")
-Holds = bool | None  # None: not known, or true for some of many flows
+Holds = bool | None  # None: not known, or true for some connections of a port
 Condition = Callable[[Facts], Holds]
 Conditions = Mapping[str, Callable[[Any], Condition]]  # by field of a rule, from its requirement
-_Compiled = Sequence[tuple[FlowRule, Sequence[Condition]]]
 
 
 class Matcher:
@@ -81,7 +79,7 @@ class Matcher:
 
     def __init__(self, policy: Policy) -> None:
         self._rules = [(rule, _asked(rule, CONDITIONS)) for rule in policy.flows]
-        self._of_many = [(rule, _asked(rule, _CONDITIONS_OF_MANY)) for rule in policy.flows]
+        self._of_port = [(rule, _asked(rule, _CONDITIONS_OF_PORT)) for rule in policy.flows]
 
     def first_match(self, facts: Facts) -> FlowRule | None:
         """The rule for a flow; None when no rule matches, which means to leave it."""
@@ -104,38 +102,14 @@ class Matcher:
         from its first byte on; None: there is none, or some may fall under a rule that treats them
         differently."""
         treated = set()
-        for rule, every in _for_some(self._of_many, facts):
+        for rule, asked in self._of_port:
+            holds = _all(asked, facts)
+            if holds is False:
+                continue
             treated.add((rule.placement, rule.order))
-            if every:
+            if holds and not has_threshold(rule):
                 return rule if len(treated) == 1 else None
         return None
-
-
-class RulesOfMany:
-    """A function of the rules of a policy, in their order. It compiles them once, as long as it is
-    asked about the same ones."""
-
-    def __init__(self) -> None:
-        self._rules: Mapping[str, FlowRule] = {}
-        self._compiled: _Compiled = []
-
-    def __call__(self, rules: Mapping[str, FlowRule], nic: str, key: FlowKey) -> FlowRule | None:
-        """The one rule for every flow of a NIC that a wide key stands for, from its first byte on;
-        None: there is none, or some flows may fall under another."""
-        if rules is not self._rules:
-            compiled = [(rule, _asked(rule, _CONDITIONS_OF_MANY)) for rule in rules.values()]
-            self._rules, self._compiled = rules, compiled
-        facts = Facts(key, interface=nic)
-        rule, every = next(_for_some(self._compiled, facts), (None, False))
-        return rule if every else None
-
-
-def _for_some(compiled: _Compiled, facts: Facts) -> Iterator[tuple[FlowRule, bool]]:
-    """Rules that flows of a wide key may fall under, each with whether all of them do."""
-    for rule, asked in compiled:
-        holds = _all(asked, facts)
-        if holds is not False:
-            yield rule, holds is True and not has_threshold(rule)
 
 
 def meets(rule: FlowRule, bytes: int, age_ns: int, rate_bit_s: int) -> bool:
@@ -314,26 +288,19 @@ def _ports(asked: Sequence[tuple[int, int]]) -> Condition:
     return holds
 
 
-def _ports_of_many(asked: Sequence[tuple[int, int]]) -> Condition:
-    def holds(facts: Facts) -> Holds:
-        named = [port for port in (facts.key.local_port, facts.key.remote_port) if port]
-        inside = any(low <= port <= high for port in named for low, high in asked)
-        return inside if named else None
-
-    return holds
-
-
 def _direction(asked: Direction) -> Condition:
     known = _known(lambda facts: facts.direction, lambda direction: direction is asked)
     return lambda facts: facts.key.protocol != Protocol.UDP and known(facts)
 
 
-def _inside(networks: Sequence[Network]) -> Callable[[bytes, int], Holds]:
-    """Whether every address that begins with the first bits of a packed one is in the networks."""
+def _inside(networks: Sequence[Network]) -> Callable[[bytes], Holds]:
+    """Whether a packed address is in the networks; of one that is open (all zero), whether every
+    address of its family is."""
     wanted = [(len(n.address), n.prefix, int.from_bytes(n.address)) for n in networks]
 
-    def inside(address: bytes, bits: int) -> Holds:
+    def inside(address: bytes) -> Holds:
         size, value, some = len(address), int.from_bytes(address), False
+        bits = size * 8 if value else 0
         for length, prefix, network in wanted:
             shift = size * 8 - min(bits, prefix)
             if length == size and value >> shift == network >> shift:
@@ -351,23 +318,19 @@ def _address(end: str) -> Callable[[Sequence[Network]], Condition]:
 
         def holds(facts: Facts) -> Holds:
             address = address_of(facts.key)
-            return any(address) and inside(address, len(address) * 8)
+            return any(address) and inside(address)
 
         return holds
 
     return condition
 
 
-def _address_of_many(end: str) -> Callable[[Sequence[Network]], Condition]:
+def _address_of_port(end: str) -> Callable[[Sequence[Network]], Condition]:
     def condition(asked: Sequence[Network]) -> Condition:
         address_of, inside = attrgetter(end), _inside(asked)
 
         def holds(facts: Facts) -> Holds:
-            key, address = facts.key, address_of(facts.key)
-            if _both_families(key):
-                return None
-            bits = len(address) * 8 if any(address) else 0
-            return inside(address, (end == "remote" and key.remote_prefix) or bits)
+            return None if _both_families(facts.key) else inside(address_of(facts.key))
 
         return holds
 
@@ -393,9 +356,8 @@ CONDITIONS: Conditions = {
     "units": _units,
     "commands": lambda asked: _known(lambda facts: facts.process.command, meets_one(asked)),
 }
-_CONDITIONS_OF_MANY: Conditions = {
+_CONDITIONS_OF_PORT: Conditions = {
     **CONDITIONS,
-    "ports": _ports_of_many,
-    "local": _address_of_many("local"),
-    "remote": _address_of_many("remote"),
+    "local": _address_of_port("local"),
+    "remote": _address_of_port("remote"),
 }

@@ -77,36 +77,31 @@ def _keys(text: str) -> tuple[FlowKey, ...]:
         words = words[0].split("-")
     if len(words) != 2:
         raise OperatorError(f"`{text}` does not name a local and a remote end", HINT)
-    (local, local_port, bits), (remote, remote_port, prefix) = (_end(text, word) for word in words)
-    if bits:
-        raise OperatorError(f"`{text}`: the local end is an address, not a network", HINT)
+    (local, local_port), (remote, remote_port) = (_end(text, word) for word in words)
     lengths = {len(end) for end in (local, remote) if end is not None} or {4, 16}
     if len(lengths) > 1 and local is not None and remote is not None:
         raise OperatorError(f"`{text}` mixes IPv4 and IPv6", HINT)
     return tuple(
-        FlowKey(protocol, local or bytes(n), local_port, remote or bytes(n), remote_port, prefix)
+        FlowKey(protocol, local or bytes(n), local_port, remote or bytes(n), remote_port)
         for protocol in protocols
         for n in sorted(lengths)
     )
 
 
-def _end(text: str, word: str) -> tuple[bytes | None, int, int]:
-    """Address (None for `*`), port (0 for `*`), and the bits that count of a network (0: all)."""
+def _end(text: str, word: str) -> tuple[bytes | None, int]:
+    """Address (None for `*`), and port (0 for `*`)."""
     host, colon, port = word.rpartition(":")
     if not colon:
         raise OperatorError(f"`{text}`: `{word}` has no port", HINT)
     number = 0 if port == "*" else _number(text, port, 1, 65535)
     if host == "*":
-        return None, number, 0
+        return None, number
     host = host.partition("%")[0]  # of a socket that is bound to a device
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise OperatorError(f"`{text}`: `{word}` is ambiguous", f"write [{host}]:{port}")
     try:
-        if "/" not in host:
-            address = ipaddress.ip_address(host.strip("[]"))
-            return (getattr(address, "ipv4_mapped", None) or address).packed, number, 0
-        network = ipaddress.ip_network(host.strip("[]"))
-        return network.network_address.packed, number, network.prefixlen
+        address = ipaddress.ip_address(host.strip("[]"))
+        return (getattr(address, "ipv4_mapped", None) or address).packed, number
     except ValueError:
         hint = "host names are not looked up; " + HINT
         raise OperatorError(f"`{text}`: `{host}` is not an IP address", hint) from None

@@ -75,7 +75,7 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> View:
     return {
         "proto": Protocol(key.protocol).name.lower(),
         "local": endpoint(key.local, key.local_port),
-        "remote": key.source(),
+        "remote": endpoint(key.remote, key.remote_port),
         "pid": thread.pid if thread else None,
         "tid": thread.tid if thread else None,
         "comm": thread.comm if thread else None,
@@ -109,7 +109,7 @@ def socket_view(found: SocketFound, left_by: str | None) -> View:
     return {
         "proto": Protocol(found.key.protocol).name.lower(),
         "local": endpoint(found.key.local, found.key.local_port),
-        "remote": found.key.source(),
+        "remote": endpoint(found.key.remote, found.key.remote_port),
         "pid": thread.pid if thread else None,
         "tid": thread.tid if thread else None,
         "comm": thread.comm if thread else None,
