@@ -245,12 +245,6 @@ def test_a_queue_that_is_to_leave_a_cpu_makes_room_there() -> None:
     assert follow.may_follow(used(1, 2), crowd.queues[1], crowd, known)
 
 
-def test_a_guest_is_who_is_led_to_the_queue_of_another() -> None:
-    for owner, is_guest in ((MINE, False), (("thread", 200), True)):
-        assert follow.is_guest(led(1, 1), NIC, memory(owned={1: owner})) is is_guest
-    assert not follow.is_guest(used(1, 1), NIC, memory(owned={1: ("thread", 200)}))
-
-
 def test_only_the_owners_flows_that_are_led_to_the_queue_went_along() -> None:
     known = memory(
         led(1, 2),

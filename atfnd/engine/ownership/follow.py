@@ -46,7 +46,6 @@ __all__ = [
     "followed",
     "free",
     "home",
-    "is_guest",
     "left",
     "look",
     "may_follow",
@@ -101,16 +100,6 @@ def home(flow: Flow, nic: NicView, memory: Memory) -> Queue | None:
         if each.owner == owner:
             return next((queue for queue in nic.queues if queue.index == index), None)
     return None
-
-
-def is_guest(flow: Flow, nic: NicView, memory: Memory) -> bool:
-    """A rule leads it to a queue that another owner has."""
-    owner, owned = owner_of(flow, memory), memory.nics[nic.name].owned
-    filtered = flow if flow.location is not None else memory.table.covering(flow.key)
-    if owner is None or filtered is None or filtered.target_queue is None:
-        return False
-    held = owned.get(filtered.target_queue)
-    return held is not None and held.owner != owner
 
 
 def free(nic: NicView, memory: Memory) -> bool:

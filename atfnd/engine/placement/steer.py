@@ -40,7 +40,6 @@ __all__ = ["due", "own", "paid", "relieve", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
-_GUEST_NS = 30_000_000  # an owner may be several threads: its queue may come along
 _PROMISED = "it waits for a filter of a user or control group that has more than its share"
 _BUDGET = "it waits for CPU time of atfnd itself (daemon.cpu): others are worth more"
 _STAY_NS = 60_000_000_000  # a longer stay is not expected, however long it was
@@ -248,8 +247,6 @@ def _flows_of(owners: Collection[OwnerId], memory: Memory) -> list[Flow]:
 def _place_after(at_ns: int, flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """Place a flow, or put it off: the observer waits for the shortest dwell of all rules, and
     this one's may be longer."""
-    if follow.is_guest(flow, nic, memory):
-        at_ns += _GUEST_NS
     if at_ns > now_ns:
         memory.table.defer(flow.key, at_ns)
         return ()
