@@ -32,11 +32,9 @@ from atfnd.model import (
     Outcome,
     Placement,
     SocketUse,
-    SteeringMethod,
     Thread,
     ThreadReads,
 )
-from atfnd.model.nic import RFS_TABLE
 from atfnd.move.event import Wanted
 from tests.engine.test_birth import memory, owning
 from tests.values import NIC, RULE, THREAD, flow, key, seen
@@ -103,48 +101,6 @@ def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
     entry = server.entry()
     assert entry is not None
     assert (entry.state, entry.target_queue, entry.thread) == (FlowState.STEERED, 2, None)
-
-
-WITH_RFS = replace(
-    EXACT_WINS,
-    unowned_rfs=True,
-    armed=True,
-    method=SteeringMethod.FILTERS,
-    settings={RFS_TABLE: "0", "rps-flow-cnt:0": "0"},
-)
-FOUR = [PORT._replace(local_port=port) for port in range(443, 447)]
-
-
-@pytest.mark.parametrize(
-    ("nic", "ports", "pinned", "served"),
-    [
-        (WITH_RFS, 3, False, False),
-        (WITH_RFS, 4, False, True),  # each queue has work
-        (WITH_RFS, 3, True, True),
-        (replace(WITH_RFS, unowned_rfs=False), 3, False, True),  # nothing else serves them
-        (replace(WITH_RFS, caps=replace(WITH_RFS.caps, arfs=True)), 3, False, True),
-    ],
-)
-def test_a_few_ports_of_threads_that_may_leave_are_spread_and_served_by_rfs(
-    nic: NicView, ports: int, pinned: bool, served: bool
-) -> None:
-    server = Server(*(listening(p.local_port, p)._replace(pinned=pinned) for p in FOUR[:ports]))
-    server.nic = nic
-    assert len(server.look()) == (ports if served else 0)
-    assert served or server.why is not None
-
-
-def test_its_filter_comes_when_a_thread_that_stays_uses_its_connections() -> None:
-    server = Server()
-    server.nic = WITH_RFS
-    assert server.look() == ()
-    assert server.why is not None
-    assert "RFS serves its connections" in server.why
-    wanders = flow(1, thread=THREAD, app_cpu=2, home=Distance.MACHINE, rx_queue=1)
-    server.memory.table.put(wanders)
-    assert server.look() == ()
-    server.memory.table.put(wanders._replace(home=Distance.CPU))
-    assert [each.action.kind for each in server.look()] == [ActionKind.INSERT]
 
 
 def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None:

@@ -120,8 +120,6 @@ def look(
         for each in filtered
         if any(moves(each.key, None, use, nic, memory) for use in live[place_of(each.key)])
     }
-    served = (_why_nobodys(key, flows[place_of(key)], listeners) for key in listeners.sockets)
-    few = sum(why is None for why in served) < len(nic.queues)
     for key in [key for key in memory.table.swaps(nic.name) if key.listens]:
         place = place_of(key)
         births += _given_up(key, nic, listeners, flows[place], live[place], memory, now_ns)
@@ -139,7 +137,7 @@ def look(
             continue
         try:
             wanted = _wanted(
-                key, nic, rule_of, listeners, flows[place], taken, short, few, memory, now_ns
+                key, nic, rule_of, listeners, flows[place], taken, short, memory, now_ns
             )
             if wanted is not None:
                 born = _placed(*wanted, nic, flows[place], live[place], short, memory, now_ns)
@@ -233,14 +231,12 @@ def _too_full(rule: FlowRule | None, users: Iterable[Flow], memory: Memory) -> s
 
 def _wanted(
     key: FlowKey, nic: NicView, rule_of: RuleOf, listeners: Listeners, flows: Iterable[Flow],
-    taken: set[int | None], short: bool, few: bool, memory: Memory, now_ns: int,
+    taken: set[int | None], short: bool, memory: Memory, now_ns: int,
 ) -> tuple[Flow, int, Mode] | None:  # fmt: skip
     """A port's entry as it should be, the queue that its connections belong to, and how it may be
     moved. These follow the thread that uses the known connections (where filters are `short`, the
-    one that uses most), else the one that serves it. Where there are so `few` ports that queues
-    would have no work, RSS spreads the connections of threads that may leave, and RFS hands them
-    on. None: leave it as it is. _No: there is no such queue, or several, or the policy does not
-    want it."""
+    one that uses most), else the one that serves it. None: leave it as it is. _No: there is no such
+    queue, or several, or the policy does not want it."""
     [listener] = listeners.rivals(key)
     entry = memory.table.get(key)
     users = _users(key, flows)
@@ -265,8 +261,6 @@ def _wanted(
         raise _No("the policy has no single rule that steers all its connections")
     if (full := _too_full(rule, users, memory)) is not None and entry is None:
         raise _No(full)
-    if rule.placement is Placement.CORE and few and not listener.pinned and _by_rfs(nic, users):
-        raise _No("its threads are not known to stay on a CPU: RFS serves its connections")
     now = None if entry is None else entry.target_queue
     again = (user._replace(target_queue=now, rule_name=rule.name) for user in users)
     spots = [spot_for(user, rule.placement, nic, memory).queue for user in again]
@@ -295,11 +289,6 @@ def _stays(key: FlowKey, users: Iterable[Flow], memory: Memory) -> bool:
     entry = memory.table.get(key)
     placed = entry is not None and entry.location is not None
     return placed and all(user.home is not Distance.CPU for user in users)
-
-
-def _by_rfs(nic: NicView, users: Iterable[Flow]) -> bool:
-    """RFS serves threads that are not known to stay on a CPU."""
-    return nic.rfs_serves() and not any(user.home is Distance.CPU for user in users)
 
 
 def _server(key: FlowKey, listeners: Listeners) -> _Server | None:
