@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.engine.autopilot.pilot import PilotState, first
+from atfnd.engine.autopilot.pilot import INTERRUPT
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
@@ -49,7 +49,7 @@ from atfnd.model.reception import (
     of_reception,
 )
 
-__all__ = ["afresh", "begun", "can_have", "due", "in_force", "of_device", "of_rules", "written"]
+__all__ = ["afresh", "can_have", "due", "in_force", "of_device", "of_rules", "written"]
 
 _AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
@@ -158,19 +158,12 @@ def of_device(nic: NicView) -> bool:
     return any(kind in nic.settings for kind in OF_NAPI)
 
 
-def begun(nic: NicView, queue: int, memory: Memory) -> PilotState:
-    """What the autopilot begins with: what a daemon before this one has written, or interrupts."""
-    known = memory.nics[nic.name].reception
-    ours = f"{TIMEOUT}:{queue}" in known.found
-    return first(Reception.found(nic.settings, queue) if ours else None)
-
-
 def in_force(nic: NicView, queue: int, wanted: Reception, memory: Memory) -> Reception:
     """What a queue is to have now, of which a policy wants this."""
     if wanted.mode is not ReceptionMode.AUTO:
         return wanted
     state = memory.nics[nic.name].reception.auto.get(queue)
-    return (begun(nic, queue, memory) if state is None else state).reception
+    return INTERRUPT if state is None else state.reception
 
 
 def can_have(nic: NicView, queue: int, reception: Reception, memory: Memory) -> bool:

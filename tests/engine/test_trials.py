@@ -114,19 +114,6 @@ def test_it_is_remembered_without_flows_and_for_new_ones() -> None:
     assert world.trials.placement(APP) == LLC
 
 
-def test_it_is_remembered_when_a_service_is_started_anew() -> None:
-    anew, beside = APP._replace(cgroup=78), APP._replace(cgroup=79)
-    world = World()
-    world.until("kept")
-    assert world.trials.placement(anew) == Placement.CORE
-    assert world.look(anew) == ["kept"]
-    reported = world.said[-1][1]
-    assert (reported.application, reported.why) == (anew, "as before its restart")
-    assert world.trials.placement(anew) == LLC
-    assert world.look(anew, beside) == []  # the former one lives: this is another service
-    assert world.trials.placement(beside) == Placement.CORE
-
-
 def test_a_trial_ends_with_its_last_flow() -> None:
     world = World()
     world.until("trial")

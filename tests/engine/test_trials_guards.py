@@ -69,19 +69,6 @@ def test_trials_on_a_nic_that_is_not_to_blame_go_on() -> None:
     assert trials.states[OTHER].phase is TrialPhase.HOME
 
 
-def test_a_restarted_service_takes_over_what_was_seen_of_it_last() -> None:
-    world = World()
-    older, newer, anew = (APP._replace(cgroup=each) for each in (1, 2, 3))
-    for each in (newer, older, newer):
-        world.look(each, BUSY)  # another one, so that none takes over from the other
-        world.trials.states.setdefault(each, State())
-    world.trials.states[older] = State(failed=1)
-    world.trials.states[newer] = State(failed=2)
-    world.trials.states.move_to_end(newer)
-    world.look(anew)
-    assert world.trials.states[anew].failed == 2
-
-
 def test_what_was_not_seen_for_the_longest_is_forgotten_and_no_trial() -> None:
     """The flows of a trial that is forgotten would stay where it put them."""
     trials, plain = Trials(), Load(1e5, 0.1)

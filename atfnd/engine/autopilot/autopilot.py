@@ -64,7 +64,7 @@ def look(
         turned += _ended(queue, known.auto.pop(queue))
     for queue, rule_name in asked.items():
         if queue not in known.auto:
-            known.auto[queue] = reception.begun(nic, queue, memory)
+            known.auto[queue] = PilotState()
         if queue in windows:
             able = _able(nic, queue, memory)
             turn = pilot.watched(known.auto[queue], windows[queue], able, now_ns, TERMS)

@@ -38,7 +38,6 @@ __all__ = [
     "QueueWindow",
     "Rest",
     "begin",
-    "first",
     "in_words",
     "void",
     "watched",
@@ -152,14 +151,6 @@ class PilotTurn(NamedTuple):
     kind: str | None = None  # trial, kept, back
     what: str = ""
     why: str = ""
-
-
-def first(found: Reception | None) -> PilotState:
-    """Of a queue that is set up so. A mode that a daemon before this one kept stays, until it is
-    known what interrupts carry."""
-    if found in (SUSPENDED, DEFERRED):
-        return PilotState(PilotPhase.KEPT, found, "as it was found")
-    return PilotState()
 
 
 def watched(
@@ -335,39 +326,39 @@ def _compared(
 
 
 def _kept(state: PilotState, window: QueueWindow, now_ns: int, terms: PilotTerms) -> PilotTurn:
-    why = _why_leave(state, window, terms)
+    before = state.before
+    if before is None:
+        raise ValueError(f"kept, and never measured: {state}")
+    why = _why_leave(state, before, window, terms)
     state = replace(state, count=0 if why is None else state.count + 1, in_place=window.used.there)
-    enough = terms.windows if state.before is None else terms.leave_windows
-    if why is None or state.count < enough:
+    if why is None or state.count < terms.leave_windows:
         return PilotTurn(state)
     if now_ns - state.since_ns >= terms.back_off_max_ns:
         state = replace(state, rests={})  # it was good for long
-    failed = [state.reception] if _worse(state, window, terms) is not None else []
+    failed = [state.reception] if _worse(before, window, terms) is not None else []
     left = replace(state, judged=window.bytes_per_s)
     return _back(left, why, now_ns, terms, failed)
 
 
-def _why_leave(state: PilotState, window: QueueWindow, terms: PilotTerms) -> str | None:
+def _why_leave(
+    state: PilotState, before: QueueWindow, window: QueueWindow, terms: PilotTerms
+) -> str | None:
     """Why what is kept has lost its reason. None: it has one."""
     if window.used.void is not None:
         return window.used.void
     if not window.used.there:
         return "another mode is set up there"
-    before = state.before
-    if before is None:
-        return "it is to be measured what interrupts carry"
     rate, then = window.bytes_per_s, max(1.0, before.bytes_per_s)
     if (usual := before.share * rate / then) < terms.slack:
         return f"with interrupts it would take {usual:.0%} of CPU {window.cpu}"
     if rate > terms.other * max(1.0, state.judged or 0.0):
         return f"it carries {rate_of(rate)}, and was tried at {rate_of(state.judged or 0.0)}"
-    return _worse(state, window, terms)
+    return _worse(before, window, terms)
 
 
-def _worse(state: PilotState, window: QueueWindow, terms: PilotTerms) -> str | None:
+def _worse(before: QueueWindow, window: QueueWindow, terms: PilotTerms) -> str | None:
     """It takes more CPU time than interrupts took, where that is short. None: it does not."""
-    before = state.before
-    if before is None or window.used.void is not None or window.share < terms.share:
+    if window.used.void is not None or window.share < terms.share:
         return None
     cpus = before.used.cpus | window.used.cpus
     pair = window.beside(before), before.beside(window)

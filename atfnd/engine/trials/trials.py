@@ -78,8 +78,6 @@ class Trials:
             elif each not in windows and state.phase is TrialPhase.CORE:
                 self.states[each] = replace(state, count=0, in_place=False)
         for each, window in windows.items():
-            if each not in self.states:
-                self._inherit(each, windows, turned)
             state = self.states.get(each, State())
             self._take(each, trial.watched(state, window, now_ns, self.terms), turned)
             self.states.move_to_end(each)
@@ -95,18 +93,6 @@ class Trials:
                 home = State(since_ns=now_ns, last=state.last, failed=state.failed)
                 self._take(each, Turn(home, "back", "near core", f"void: {why}"), turned)
         return turned
-
-    def _inherit(
-        self, application: Application, windows: Mapping[Application, Window], turned: list[Turned]
-    ) -> None:
-        """A restarted service has another cgroup. It takes over what was learned of an application
-        of its name that has no flows any more; of several, of the one seen last."""
-        former = [each for each in self.states if each[:-1] == application[:-1]]
-        gone = [each for each in former if each not in windows]
-        if gone:
-            state = self.states.pop(gone[-1])
-            kept = "kept" if state.phase is TrialPhase.KEPT else None
-            self._take(application, Turn(state, kept, "near llc", "as before its restart"), turned)
 
     def _begin(
         self,
