@@ -13,7 +13,7 @@ from atfnd.model import FlowKey, NicView
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.sockets.socket_lookup import SocketLookup
 
-__all__ = ["NicSession", "Sessions", "moving", "views_of"]
+__all__ = ["NicSession", "Sessions", "moving"]
 
 
 class NicSession:
@@ -77,10 +77,6 @@ class NicSession:
 
 
 Sessions = dict[str, NicSession]  # by name
-
-
-def views_of(sessions: Sessions) -> dict[str, NicView]:
-    return {name: session.view for name, session in sessions.items()}
 
 
 def moving(sessions: Sessions) -> frozenset[FlowKey]:
