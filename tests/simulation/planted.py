@@ -494,7 +494,7 @@ FOUND_BY = {
     "a port's rule is deleted while it listens": 231,
     "a migrated thread's flow stays where its filter leads": 27,
     "a NIC that is taken up has every NIC's flows placed": 257,
-    "an owner's flows are placed on the NIC of its queue": 857,
+    "an owner's flows are placed on the NIC of its queue": 77,
     "a thread's flows are placed on the NIC of the one reported": 2497,
     "threads that an earlier run borrowed stay": 242,
     "borrowed threads are not given back": 10,
