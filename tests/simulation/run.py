@@ -46,7 +46,7 @@ from atfnd.model.reception import (
     TIMEOUT,
     by_any_name,
 )
-from atfnd.model.rss_hash import known_entry, rss_index
+from atfnd.model.rss_hash import known_entry, rss_index, rss_rings
 from atfnd.move.command import Ended
 from atfnd.move.learn import demoted
 from atfnd.move.timer import Times
@@ -1059,9 +1059,11 @@ class Run:
 
     def _timer_of_others_ns(self, socket: Socket) -> int:
         """For so long may GRO keep packets of its queue, or of RSS's, because another program says
-        so, and will not be asked or says too long: such a queue cannot be seen to drain."""
-        nic = socket.nic
-        through = {socket.flow.ring, nic.rings[nic.rss_queue_of(socket.flow)]}
+        so, and will not be asked or says too long: such a queue cannot be seen to drain. Where the
+        hash is not known, that is any queue of RSS (docs/internals/ordering.md)."""
+        nic, view = socket.nic, self.service.engine.views[socket.nic.name]
+        by_rss = rss_rings(view, socket.flow.key) or range(len(nic.rings))
+        through = {socket.flow.ring, *(nic.rings[queue] for queue in by_rss)}
         manual = self.daemon.undo_journal.manual(nic.name)
         names = [f"{TIMEOUT}:{ring.index}" for ring in through if ring is not None]
         timers = {name: int(nic.values[name]) for name in names}
