@@ -58,6 +58,8 @@ class WorldActuator:
         self._events: list[Event] = []
         self.losing = 0  # so many events to come are lost
         self.fails_to_end = False  # its detaching is refused, once
+        self.measured_ns: int | None = None  # when it was known how long a write takes
+        self.unmeasured_ns: int | None = None  # when it was first refused to measure that
         self._alive = True
         for ring in nic.rings:
             ring.witnesses.append(self)
@@ -119,12 +121,16 @@ class WorldActuator:
         code = errno.errorcode.get(outcome.errno, "done") if outcome.errno else "done"
         what = action.setting or action.key or f"queue {action.queue}"
         measured = action.key == NOBODY and not outcome.errno  # once, before a first move
+        if action.key == NOBODY and outcome.errno and self.unmeasured_ns is None:
+            self.unmeasured_ns = world.now_ns
         world.note(
             "write measured" if measured else f"write {action.kind.value} {code}",
             f"{nic.name}: {action.kind.value} {what}"
             f" -> {action.value or action.new}: {outcome.left}",
         )
         if action.kind in RULES and not outcome.errno:
+            if self.write_ns() is None:
+                self.measured_ns = world.now_ns
             self._writes.note(world.now_ns - began_ns)
         if action.kind is ActionKind.QUEUE_CPU and not outcome.errno and action.queue is not None:
             soon_ns = world.random.randrange(50_000, 500_000)

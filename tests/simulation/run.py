@@ -88,6 +88,8 @@ PPS = 0, 200, 3_000, 20_000, 60_000, 0  # of a stream that is forwarded
 PORTS = 443, 8080
 NEWS_NS = 50_000_000  # so late may news of a link be
 LENT_MOST_NS = Times().hold_max_ns // 4  # of a timeout that a move may take away
+AGAIN_NS = 30_000_000_000  # so late may a move that was put off be tried again,
+SOON_NS = 1_000_000_000  # or so much later than it was put off for
 GAP_NS = 20_000_000  # a flow that is idle for so long can be moved in its gaps
 REFUSED_MOST = 5  # of what is tried again now and then
 PUT_OFF_MOST = 3  # for each flow: a few times by the daemon, and now and then by the observer
@@ -1031,6 +1033,7 @@ class Run:
             not by_filters or no_filter(view, flow.key) is None
         )  # a write of its probe was refused
         held = (nic.threaded or self._lends(nic)) and not nic.driver.asynchronous
+        held &= self._has_measured(nic)
         through = socket.flow.ring, nic.rings[nic.rss_queue_of(socket.flow)]
         held &= all(ring is None or ring.cpu is not None for ring in through)
         timer_ns = self._timer_of_others_ns(socket)
@@ -1048,6 +1051,16 @@ class Run:
         rule = memory.in_force.by_name["everything"]
         way &= spares(flow.key, rule, socket.task.cpu.index, memory) is None
         return here and room and not theirs and way and paid
+
+    def _has_measured(self, nic: WorldNic) -> bool:
+        """How long a write takes is known, and what was put off while it was refused to measure
+        that, as with a full disk, has been decided again (docs/internals/ordering.md)."""
+        for each in self._actuator(nic):
+            if (known_ns := each.measured_ns) is None:
+                return False
+            late_ns = 0 if each.unmeasured_ns is None else known_ns - each.unmeasured_ns + SOON_NS
+            return known_ns + min(late_ns, AGAIN_NS) <= self.world.now_ns
+        return False
 
     def _polled_where_it_was(self, socket: Socket) -> bool:
         """Another program moved the interrupt of its queue, and a timer polls on the old CPU while
