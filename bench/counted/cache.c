@@ -3,7 +3,7 @@
  * gets what L2 gives up and what is read by several. MESI by line. Sets are lists of lines, the one
  * used last first; 0 is an empty way.
  *
- * Not in it: instructions, page walks, prefetchers, store buffers, DMA.
+ * Not in it: instructions, page walks, prefetchers, store buffers.
  */
 #include "cache.h"
 
@@ -89,20 +89,30 @@ static void fill(int cpu, uint32_t line)
 	lines[line].sharers |= 1u << cpu;
 }
 
-/* All other copies go. */
-static void own(int cpu, uint32_t line)
+/* All copies go, but those of the CPUs `kept`. */
+static void drop_all(uint32_t line, uint32_t kept)
 {
 	struct line *of = &lines[line];
 
-	for (int other = 0; other < cpus; other++)
-		if (other != cpu && of->sharers >> other & 1) {
-			drop(l1[other][line % L1_SETS], L1_WAYS, line);
-			drop(l2[other][line % L2_SETS], L2_WAYS, line);
+	for (int cpu = 0; cpu < cpus; cpu++)
+		if (of->sharers & ~kept & 1u << cpu) {
+			drop(l1[cpu][line % L1_SETS], L1_WAYS, line);
+			drop(l2[cpu][line % L2_SETS], L2_WAYS, line);
 		}
 	for (int which = 0; which * cluster < cpus; which++)
 		if (of->llcs >> which & 1)
 			drop(llc[which][line % LLC_SETS], LLC_WAYS, line);
-	*of = (struct line){ .sharers = 1u << cpu, .owner = cpu + 1 };
+	*of = (struct line){ .sharers = kept };
+}
+
+/* It is read by another: it goes to the LLC, and no CPU may write it. */
+static void share(uint32_t line)
+{
+	struct line *of = &lines[line];
+
+	if (of->owner)
+		llc_put((of->owner - 1) / cluster, line);
+	of->owner = 0;
 }
 
 static enum found elsewhere(const struct line *of, uint32_t others, uint32_t near, int mine)
@@ -151,8 +161,8 @@ enum found cache_touch(int cpu, uint32_t line, bool store)
 		put(l1[cpu][line % L1_SETS], L1_WAYS, line);
 	} else {
 		found = elsewhere(of, others, near, mine);
-		if (of->owner && !store)
-			llc_put((of->owner - 1) / cluster, line);
+		if (!store)
+			share(line);
 		of->owner = 0;
 		fill(cpu, line);
 		if (!store)
@@ -165,7 +175,18 @@ enum found cache_touch(int cpu, uint32_t line, bool store)
 			else if (others)
 				found = UPGRADE_NEAR;
 		}
-		own(cpu, line);
+		drop_all(line, 1u << cpu);
+		of->owner = cpu + 1;
 	}
 	return found;
+}
+
+void cache_touch_by_device(int where, uint32_t line, bool store)
+{
+	if (!store) {
+		share(line);
+		return;
+	}
+	drop_all(line, 0);
+	llc_put(where, line);
 }

@@ -30,6 +30,9 @@ bool cache_init(int cpus, int cluster);
 /* CPU `cpu` loads from, or stores to, line `line`: a physical address / 64, not 0. */
 enum found cache_touch(int cpu, uint32_t line, bool store);
 
+/* A device does so, by DMA: what it stores is in LLC `where` and in no other cache. */
+void cache_touch_by_device(int where, uint32_t line, bool store);
+
 /* Whether the model follows this line. */
 bool cache_has(uint64_t line);
 

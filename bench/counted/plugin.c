@@ -33,7 +33,17 @@
 #define POLL_NS 5000000
 #define CLOCK_VIRTUAL 1
 
-enum order { MARK, MODEL_ON, MODEL_OFF, SLICES_EQUAL, SLICES_OF_QEMU, IDLE = 0xff };
+enum order {
+	MARK,
+	MODEL_ON,
+	MODEL_OFF,
+	SLICES_EQUAL,
+	SLICES_OF_QEMU,
+	DEVICE_BEGINS,
+	REMOTE_BEGINS, /* a device of the remote host */
+	DEVICE_ENDS,
+	IDLE = 0xff
+};
 enum mode { USER, KERNEL, SOFTIRQ, MODES, IN_IDLE = MODES };
 enum { NO_REGISTERS, LOADS_AND_STORES = 3 };
 enum { MOST_PROGRAMS = 250, MOST_CALLS = 16 };
@@ -92,6 +102,8 @@ static int cpus;
 static bool modelling;
 static uint64_t softirq_begin, softirq_end;
 static bool in_softirq[MOST_CPUS];
+static int device[MOST_CPUS]; /* 1 + the LLC that it writes to; 0: the CPU itself */
+static int remote;	      /* the LLC of the remote host */
 static uint64_t instructions[MOST_CPUS][MODES + 1];
 static uint64_t lines[MOST_CPUS][MODES][KINDS];
 static int64_t budget;
@@ -163,7 +175,7 @@ static void on_block(unsigned int translator, void *data)
 
 	(void)translator;
 	memcpy(&block, &data, sizeof(block));
-	instructions[cpu][mode_now(cpu, block.mode)] += block.count;
+	instructions[cpu][device[cpu] ? IN_IDLE : mode_now(cpu, block.mode)] += block.count;
 	if (block.events || depth[cpu])
 		count_programs(cpu, &block);
 }
@@ -179,9 +191,13 @@ static void on_access(unsigned int translator, access how, uint64_t address, voi
 
 	if (cache_has(line)) {
 		int cpu = executing();
+		bool store = qemu_plugin_mem_is_store(how);
 		enum mode mode = mode_now(cpu, (uintptr_t)data);
 
-		lines[cpu][mode][cache_touch(cpu, line, qemu_plugin_mem_is_store(how))]++;
+		if (device[cpu])
+			cache_touch_by_device(device[cpu] - 1, line, store);
+		else
+			lines[cpu][mode][cache_touch(cpu, line, store)]++;
 	}
 }
 
@@ -266,6 +282,15 @@ static void on_order(unsigned int translator, void *data)
 		break;
 	case SLICES_OF_QEMU:
 		slices(0);
+		break;
+	case DEVICE_BEGINS:
+		device[executing()] = 1;
+		break;
+	case REMOTE_BEGINS:
+		device[executing()] = 1 + remote;
+		break;
+	case DEVICE_ENDS:
+		device[executing()] = 0;
 		break;
 	case IDLE:
 		break;
@@ -430,6 +455,7 @@ int qemu_plugin_install(plugin id, const struct info *info, int count, char **op
 		fputs("counts: out=FILE,go=FILE,cluster=CPUS; 32 CPUs at most\n", stderr);
 		return -1;
 	}
+	remote = (cpus - 1) / cluster;
 	if (!is_known_budget((uint8_t *)(uintptr_t)icount_percpu_budget)) {
 		fputs("counts: not tried with this QEMU, whose icount_percpu_budget() is another\n",
 		      stderr);

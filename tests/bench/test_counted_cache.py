@@ -88,6 +88,27 @@ def test_a_written_line_that_left_its_cpu_is_in_the_llc(touch: Touch) -> None:
     assert touch(4, MIB, False) == "clean_far"
 
 
+def test_a_device_stores_into_its_llc_and_takes_the_line_from_all(
+    touch: Touch, library: ctypes.CDLL
+) -> None:
+    library.cache_touch_by_device.argtypes = (ctypes.c_int, ctypes.c_uint32, ctypes.c_bool)
+    for _ in range(3):
+        assert touch(5, MIB, True) in ("memory", "clean_far")  # of a sender in the other socket
+        library.cache_touch_by_device(0, MIB, True)
+        assert touch(1, MIB, False) == "llc"
+        library.cache_touch_by_device(0, MIB, True)
+        assert touch(4, MIB, False) == "clean_far"
+        library.cache_touch_by_device(0, MIB, True)
+
+
+def test_a_device_that_loads_takes_the_line_from_nobody(touch: Touch, library: ctypes.CDLL) -> None:
+    library.cache_touch_by_device.argtypes = (ctypes.c_int, ctypes.c_uint32, ctypes.c_bool)
+    touch(0, MIB, True)
+    library.cache_touch_by_device(1, MIB, False)
+    assert [touch(0, MIB, False), touch(1, MIB, False)] == ["l1", "llc"]
+    assert touch(0, MIB, True) == "upgrade_near"
+
+
 def test_what_the_model_cannot_follow(library: ctypes.CDLL) -> None:
     library.cache_init.restype = library.cache_has.restype = ctypes.c_bool
     library.cache_has.argtypes = (ctypes.c_uint64,)

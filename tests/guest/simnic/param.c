@@ -13,7 +13,7 @@ char *sn_drvname = "simnic";
 /* behaviour, read at each insertion: may be changed while loaded */
 int sn_location = SN_LOC_BOTH, sn_overwrite = SN_IN_PLACE, sn_persist = SN_PERSIST_ALL;
 unsigned int sn_gap_us = 10, sn_async_ms;
-bool sn_masks = true, sn_v6 = true, sn_duplicates = true;
+bool sn_masks = true, sn_v6 = true, sn_duplicates = true, sn_dma;
 
 /* a parameter that takes one of a few words */
 struct sn_choice {
@@ -84,6 +84,8 @@ module_param_named(v6, sn_v6, bool, 0644);
 MODULE_PARM_DESC(v6, "IPv6 filters; 0: EINVAL (1)");
 module_param_named(duplicates, sn_duplicates, bool, 0644);
 MODULE_PARM_DESC(duplicates, "the same match at several locations; 0: EEXIST (1)");
+module_param_named(dma, sn_dma, bool, 0644);
+MODULE_PARM_DESC(dma, "1: frames are copied whole, which a counted machine takes for DMA (0)");
 SN_CHOICE(persist, "all", "ifdown");
 MODULE_PARM_DESC(persist, "filters survive ifdown, -L and reset: all; are lost then: ifdown (all)");
 

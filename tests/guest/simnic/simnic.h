@@ -44,7 +44,7 @@ enum sn_persist { SN_PERSIST_ALL, SN_PERSIST_IFDOWN };
 extern unsigned int sn_pairs, sn_max_queues, sn_queues, sn_ring, sn_slots;
 extern unsigned int sn_gap_us, sn_async_ms;
 extern int sn_node, sn_location, sn_overwrite, sn_persist;
-extern bool sn_ntuple_on, sn_masks, sn_v6, sn_rules, sn_duplicates, sn_arfs;
+extern bool sn_ntuple_on, sn_masks, sn_v6, sn_rules, sn_duplicates, sn_arfs, sn_dma;
 extern char *sn_drvname;
 int sn_param_check(void);
 
