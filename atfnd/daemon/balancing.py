@@ -11,7 +11,7 @@ from atfnd.engine.balancers import Balancers
 from atfnd.engine.command import AskBalancer, ReadBalancer
 from atfnd.engine.event import BalancerAsked, BalancerRead, BalancersFound, BansEnding, Event
 from atfnd.model import Restored
-from atfnd.program.balance import bans, journaled, left_alone, running, spared
+from atfnd.program.balance import bans, journaled, running, spared
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 
@@ -45,8 +45,7 @@ class Balancing:
     def may_have_moved(self, irq: int) -> bool:
         """An irqbalance runs that may still move this interrupt, and is about to be asked not
         to."""
-        theirs = left_alone(self._undo_journal)
-        return self._balancers.may_have_moved(irq, running(), theirs)
+        return self._balancers.may_have_moved(irq, running(), journaled(self._undo_journal))
 
     async def look(self) -> None:
         """Ask every irqbalance that runs now not to move our interrupts."""

@@ -31,7 +31,7 @@ _DOUBTS = 15  # looks without an answer: it may sleep that long
 class _Balancer:
     """What is known of one."""
 
-    spares: frozenset[int] = frozenset()  # what it leaves alone, as far as that was read
+    spares: frozenset[int]  # what it leaves alone, as far as that was read
     refused: bool = False
     doubts: int = 0  # looks without an answer
 
@@ -50,7 +50,7 @@ class Balancers:
         self, pids: Collection[int], bans: Bans, nics: Iterable[NicView]
     ) -> Iterable[Command]:
         """Ask them all, if there is anything to ask for or to take back."""
-        self._here = {pid: self._here.get(pid, _Balancer()) for pid in sorted(pids)}
+        self._here = {pid: self._known(pid, bans) for pid in sorted(pids)}
         if bans.ours or any(map(_irqs, nics)):
             yield from map(ReadBalancer, self._here)
 
@@ -114,11 +114,16 @@ class Balancers:
         for pid in self._here.keys() & set(pids):
             self._here[pid].spares = frozenset()
 
-    def may_have_moved(self, irq: int, pids: Iterable[int], theirs: Collection[int]) -> bool:
-        """One of those that run may still move this interrupt, and is about to be asked not to.
-        `theirs`: interrupts that another program had irqbalance move again."""
-        fresh = _Balancer()
-        return irq not in theirs and any(self._here.get(pid, fresh).may_move(irq) for pid in pids)
+    def may_have_moved(self, irq: int, pids: Iterable[int], bans: Bans) -> bool:
+        """One of those that run may still move this interrupt, and is about to be asked not to:
+        not, if another program had irqbalance move it again."""
+        known = (self._known(pid, bans) for pid in pids)
+        return irq not in bans.theirs and any(each.may_move(irq) for each in known)
+
+    def _known(self, pid: int, bans: Bans) -> _Balancer:
+        """One that was not read yet leaves alone what it told the daemon before."""
+        confirmed = (ban.irq for ban in bans.ours if ban.pid == pid and ban not in bans.doubtful)
+        return self._here.get(pid) or _Balancer(frozenset(confirmed))
 
 
 def _irqs(nic: NicView) -> frozenset[int]:

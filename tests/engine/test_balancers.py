@@ -67,8 +67,8 @@ class Host:
         for event in like(replace(VIEW, **values)):  # type: ignore[arg-type]
             self.engine.handle(event, 0)
 
-    def may_have_moved(self, irq: int, *pids: int, theirs: int = -1) -> bool:
-        return self.engine.memory.balancers.may_have_moved(irq, pids or (PID,), (theirs,))
+    def may_have_moved(self, irq: int, *pids: int, bans: Bans = NONE) -> bool:
+        return self.engine.memory.balancers.may_have_moved(irq, pids or (PID,), bans)
 
 
 @pytest.fixture
@@ -121,9 +121,20 @@ def test_of_a_nic_that_has_gone_meanwhile_nothing_is_looked_at(host: Host) -> No
     assert [type(each) for each in host.answer(asked)] == [Log]
 
 
+def test_one_that_agreed_before_a_restart_and_is_silent_now_has_moved_nothing() -> None:
+    again = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
+    balancers, doubtful = again.memory.balancers, HELD._replace(doubtful=frozenset(BANS))
+    assert not balancers.may_have_moved(40, (PID,), HELD)
+    assert balancers.may_have_moved(40, (PID,), doubtful)
+    assert balancers.may_have_moved(40, (PID, OTHER), HELD)
+    again.handle(BalancersFound(frozenset({PID}), HELD), 0)
+    again.handle(BalancerRead(PID, None, HELD), 0)
+    assert not balancers.may_have_moved(40, (PID,), HELD)
+
+
 def test_it_may_have_moved_what_it_has_not_agreed_to_leave_alone(host: Host) -> None:
     assert host.may_have_moved(40)
-    assert not host.may_have_moved(40, theirs=40)  # an admin wants it so
+    assert not host.may_have_moved(40, bans=NONE._replace(theirs=frozenset({40})))  # an admin's
     [asked] = host.read(ADMINS)
     assert host.may_have_moved(40)
     host.answer(asked)
