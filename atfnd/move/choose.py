@@ -75,7 +75,8 @@ def choose(
         if why_not is None:
             return Choice(mechanism, _REASON[mechanism], loan)
         if mechanism is Mechanism.HOLD and mechanism not in demoted:
-            loan = _loan(wanted, port, times)
+            loan, why_even_so = _loan(wanted, port, times)
+            why_not = why_even_so or why_not
         refusals.append(f"{mechanism.value}: {why_not}")
     return Choice(None, "; ".join(refusals), loan)
 
@@ -216,12 +217,12 @@ def _unsure(wanted: Wanted) -> str:
     return f"by which of {len(rss)} queues RSS delivers it is not known, and "
 
 
-def _loan(wanted: Wanted, port: Port, times: Times) -> FrozenMap[str, str]:
+def _loan(wanted: Wanted, port: Port, times: Times) -> tuple[FrozenMap[str, str], str | None]:
     """The settings that a hold takes: threads of its queues, and no timeout where it has to drain.
-    Empty: it would not be possible with them either."""
+    Empty: it would not be possible with them either, for this reason."""
     loan = FrozenMap[str, str]()
     if wanted.origins is None or wanted.targets is None:
-        return loan
+        return loan, None
     through = passing(wanted, port)
     for queue in sorted(wanted.origins | wanted.targets | through):
         ring = port.rings[queue]
@@ -229,9 +230,8 @@ def _loan(wanted: Wanted, port: Port, times: Times) -> FrozenMap[str, str]:
             loan = loan.put(ring.loan, GIVEN_BACK)
         if queue in through or queue not in wanted.targets:  # it has to drain
             loan = _with_timeout(loan, ring, times)
-    if why_no_hold(wanted, lent(port, loan), times) is not None:
-        return FrozenMap()
-    return loan
+    why = why_no_hold(wanted, lent(port, loan), times)
+    return (loan, None) if why is None else (FrozenMap(), why)
 
 
 def _why_no_cpu(

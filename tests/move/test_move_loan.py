@@ -267,6 +267,13 @@ def test_nothing_is_borrowed_where_a_thread_would_not_help(port: Port, nic: Step
     assert nic.verdicts() == [Verdict.DEFERRED]
 
 
+def test_what_fails_with_a_thread_as_well_is_the_reason(nic: SteppedNic) -> None:
+    port = LENDS._replace(write_ns=None)
+    why = choose(to(0, Mode.STRICT), port, TIMES, nic.now_ns).why
+    assert "how long writing a filter takes" in why
+    assert "NAPI thread" not in why
+
+
 def test_what_needs_no_hold_borrows_nothing(nic: SteppedNic) -> None:
     assert not choose(to(0, Mode.IMMEDIATE), LENDS, TIMES, 0).loan
     failed = frozenset({Mechanism.HOLD})
