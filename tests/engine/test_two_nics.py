@@ -111,6 +111,16 @@ def test_a_thread_takes_its_flows_along_on_the_nic_it_was_seen_on() -> None:
     assert of(known, 3).app_cpu == 1
 
 
+def test_the_report_of_each_nic_takes_the_flows_of_a_pinned_thread_along() -> None:
+    known = memory()
+    for number, nic in ((1, ONE), (2, TWO), (3, TWO)):
+        steered(known, number, nic)
+    for number, nic in ((1, ONE), (2, TWO)):
+        event = seen(number, 2, off_since_ns=500)._replace(pinned=True)
+        steer.seen(event, nic, RULE, known, 1000)
+    assert [of(known, number).app_cpu for number in (1, 2, 3)] == [2, 2, 2]
+
+
 def test_what_is_left_alone_is_not_taken_along() -> None:
     known = memory()
     for number in (1, 2):

@@ -81,9 +81,9 @@ def seen(
     """A qualified socket is used off the CPU it was last reported on. `rss_cpu` is where RSS would
     deliver it, for an observer that does not see where packets arrive. Of a thread that is pinned,
     one report stands for all its flows of this NIC (observer.bpf.c)."""
-    moved = _has_moved(event, memory)  # first: a flow is placed by the newest evidence
+    along = _moves_others(event, memory)  # first: a flow is placed by the newest evidence
     plan = _seen(event, nic, rule, memory, now_ns, rss_cpu)
-    return (*plan, *_taken_along(event, nic, memory, now_ns)) if moved else plan
+    return (*plan, *_taken_along(event, nic, memory, now_ns)) if along else plan
 
 
 def _seen(
@@ -272,13 +272,16 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
     return follow.along(flow, queue, nic, memory, now_ns) + plan
 
 
-def _has_moved(event: SocketSeen, memory: Memory) -> bool:
-    """Its thread is on another CPU than was known, and this is no older than that."""
+def _moves_others(event: SocketSeen, memory: Memory) -> bool:
+    """Its thread is on another CPU than was known, and this is no older than that; or another NIC
+    told so before, and this one's report stands for the flows here."""
     if event.thread is None:
         return False
     tid, cpu = event.thread.tid, event.app_cpu
     known_cpu, since_ns = memory.thread_cpu.get(tid, (None, -1))
-    if known_cpu == cpu or since_ns > event.off_since_ns:
+    if known_cpu == cpu:
+        return event.pinned is True
+    if since_ns > event.off_since_ns:
         return False
     memory.thread_cpu[tid] = cpu, event.off_since_ns
     return True
