@@ -198,6 +198,10 @@ class Service:
             self._world.note(f"{verb} refused", f"{verb}: {refusal.message}")
         except KeyError:
             self._world.note(f"{verb} of none", f"{verb}: there is no such NIC")
+        except OSError as refusal:  # the API says 409 (serve/api/routes.py); the daemon goes on
+            if self._disk.full or self._disk.failed_ns == self._world.now_ns:
+                raise
+            self._world.note(f"{verb} refused", f"{verb}: {refusal.strerror}")
 
     def policy(self, text: str) -> None:
         """Write another policy; `reload` puts it in force."""
