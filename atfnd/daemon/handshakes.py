@@ -47,7 +47,8 @@ __all__ = ["BirthReader"]
 
 
 class BirthReader:
-    """Attached while the policy in force wants it, or a recording is being made."""
+    """Attached while the policy in force wants it, a recording is being made, or a filter of a port
+    is there."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class BirthReader:
         return self._births is not None
 
     def start(self) -> None:
-        """Attach if the policy wants it, or a recording is being made."""
+        """Attach if that is wanted."""
         if self._births is not None or not self._wanted():
             return
         try:
@@ -83,17 +84,19 @@ class BirthReader:
             self._log.add("handshakes", "flows are not placed during their handshake", str(refusal))
             return
         asyncio.get_running_loop().add_reader(self._births.fileno(), self.read)
+        self.serve()
 
     def _wanted(self) -> bool:
+        """Also without any wish: what was decided at a birth, by an earlier run, too, has not ended
+        yet."""
         by_policy = any(map(keeps_order_from_birth, self._in_force.policy.flows))
-        return by_policy or self._recorder.asked()
+        return by_policy or self._recorder.asked() or self._engine.has_births()
 
     def renew(self) -> None:
         """Another policy is in force, or a recording has begun: attach if that is wanted, and have
         ports looked at again."""
         if self._births is None:
             self.start()
-            self.serve()
             return
         self._judge_ports()
         self.look_at_ports()
@@ -101,7 +104,7 @@ class BirthReader:
     def end(self) -> None:
         """Detach when nothing wants births any more, and nothing is left of them."""
         self._judge_ports()
-        if self._births is None or self._wanted() or self._engine.has_births():
+        if self._births is None or self._wanted():
             return
         self.close()
         self._executor.take(BirthsDetached())

@@ -210,6 +210,7 @@ class Supervisor:
         self._nics.each(self._arming.meet)
         self._sockets.bootstrap()
         self._nics.each(self._nics.filters.adopt)
+        self._births.start()  # for a port's filter that was adopted
         loop.add_reader(self._observer.fileno(), self._sockets.read)
         loop.add_reader(self._nics.interfaces.links.fileno(), self._nics.arrivals)
         loop.add_reader(self._cpus.fileno(), self._look_at_cpus)

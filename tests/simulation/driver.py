@@ -146,18 +146,7 @@ def _takes(entry: Entry, match: Match) -> bool:
         return False
     if wide.src_port not in (None, match.src_port) or wide.dst_port not in (None, match.dst_port):
         return False
-    return _begins(match.src, wide.src, wide.src_prefix) and _begins(
-        match.dst, wide.dst, wide.dst_prefix
-    )
-
-
-def _begins(address: bytes | None, prefix: bytes | None, bits: int) -> bool:
-    if prefix is None:
-        return True
-    if address is None:
-        return False
-    shift = len(prefix) * 8 - bits
-    return int.from_bytes(address, "big") >> shift == int.from_bytes(prefix, "big") >> shift
+    return wide.src in (None, match.src) and wide.dst in (None, match.dst)
 
 
 class Door:
