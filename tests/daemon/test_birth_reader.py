@@ -182,7 +182,7 @@ class TestAttaching:
     ) -> None:
         in_loop(parts, parts.births.start, parts.births.renew)
         kinds = [type(event) for event in parts.events]
-        assert kinds[:2] == [PortsJudged, PortsDue]
+        assert kinds[:3] == [ListenersFound, PortsJudged, PortsDue]
 
     def test_they_end_with_the_last_that_wants_them(
         self, parts: Parts, births: type[ScriptedBirths]
@@ -321,10 +321,10 @@ class TestPorts:
             self.parts.executor.carry_out([FindListeners()])
 
         in_loop(self.parts, self.parts.births.start, find)
-        assert self.parts.of(ListenersFound) == [ListenersFound("nic", (listening(),))]
+        assert self.parts.of(ListenersFound)[-1] == ListenersFound("nic", (listening(),))
 
     def test_the_namespaces_of_the_nics_are_served(self) -> None:
-        in_loop(self.parts, self.parts.births.start, self.parts.births.serve)
+        in_loop(self.parts, self.parts.births.start)
         assert self.births.made[0].served == [None]
 
 
