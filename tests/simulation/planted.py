@@ -68,7 +68,7 @@ from tests.simulation import schedule
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import plan, whole
 
-__all__ = ["FOUND_BY", "NOT_FOUND", "PLANTED", "WHOLE", "found_by"]
+__all__ = ["FOUND_BY", "NOT_FOUND", "PLANTED", "WHOLE", "found_by", "seeds_of"]
 
 SEEDS = 400
 
@@ -530,6 +530,11 @@ NOT_FOUND = {
 }
 
 
+def seeds_of(name: str, count: int = SEEDS) -> Iterable[int]:
+    """Those that may find this fault."""
+    return SEEDS_OF.get(name, range(count))
+
+
 def found_by(
     fault: Fault, seeds: Iterable[int], drawn: Callable[[int], schedule.Plan] = plan
 ) -> Failure | None:
@@ -563,7 +568,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.words not in name:
             continue
         began = time.process_time()
-        some = SEEDS_OF.get(name, range(options.seeds)) if options.seed is None else [options.seed]
+        some = seeds_of(name, options.seeds) if options.seed is None else [options.seed]
         failure = found_by(fault, some, whole if name in WHOLE else plan)
         spent_s = time.process_time() - began
         missed += failure is None
