@@ -113,7 +113,8 @@ def _answer(name: str, rounds: int, words: Sequence[str]) -> dict[str, Any]:
 def _asked(name: str, rounds: int, words: Sequence[str], said: io.BytesIO) -> Any:
     """The same from a guest. OperatorError: it did not end well, with its own words on stderr."""
     print(f"{name}: a guest is measuring, {rounds} rounds", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", "bench.guest", name, str(rounds), *words]
+    same = ["env", "PYTHONHASHSEED=0"]  # where instructions of Python are counted
+    command = [*same, sys.executable, "-m", "bench.guest", name, str(rounds), *words]
     outcome = boot.run(command, _BENCHES[name].machine, DEADLINE_S, said, sys.stderr.buffer)
     for complaint in outcome.complaints:
         print(f"guest kernel: {complaint}", file=sys.stderr)

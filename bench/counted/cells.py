@@ -44,8 +44,8 @@ from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CONNECTIONS", "CONTENDERS", "CPUS", "LOADS", "SERVED", "STATIC", "Load", "Wanted"]
-__all__ += ["measure"]
+__all__ = ["CONNECTIONS", "CONTENDERS", "COUNTS", "CPUS", "LOADS", "SERVED", "STATIC", "Load"]
+__all__ += ["Wanted", "measure"]
 
 SERVED = ("redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql")
 SERVER_CPU, NEIGHBOUR = 2, 3

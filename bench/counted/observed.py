@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What observing executes: instructions of each BPF program of the observer for a run, while redis
-answers. Pure."""
+"""What observing and deciding execute: instructions of each BPF program of the observer for a run,
+while redis answers, and of the engine (deciding.py). Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def differing(kept: Mapping[str, float], counted: Mapping[str, float]) -> list[s
 
 def report(measured: dict[str, Any]) -> Report:
     """From what `observing.measure` found, which may have been JSON in between."""
-    about = f"instructions of BPF programs; redis, {measured['requests']} requests"
+    about = f"instructions of BPF programs and the engine; redis, {measured['requests']} requests"
     found = Report("observed", about)
     found.samples = measured
     for what, count in measured["figures"].items():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What observing executes, counted in the counted guest: the BPF programs of the daemon, armed,
-while redis answers as in cells.py."""
+"""What observing and deciding execute, counted in the counted guest: the BPF programs of the
+daemon, armed, while redis answers as in cells.py; and then the engine by itself (deciding.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.counted import cells
+from bench.counted.deciding import FLOWS, Decider
+from bench.counted.deciding import measure as decided
 from bench.counted.observed import figures
 from bench.counted.programs import Program, programs
 
@@ -20,6 +22,7 @@ RANGES = Path("/run/guest/programs")  # for start.sh
 def measure(rounds: int) -> dict[str, Any]:
     """Windows, and figures by what they are of. OperatorError: as in `cells.measure`."""
     listed: list[Program] = []
+    deciders = list(map(Decider, FLOWS))  # before anything is instrumented, which is slow
 
     def list_programs() -> None:
         listed.extend(programs())
@@ -30,7 +33,7 @@ def measure(rounds: int) -> dict[str, Any]:
     names, windows = [each.name for each in listed], cell["windows"]
     return {
         "requests": sum(window["requests"] for window in windows),
-        "figures": figures(names, windows),
+        "figures": figures(names, windows) | decided(deciders, cells.COUNTS),
         "windows": windows,
         "names": names,
     }
