@@ -94,6 +94,8 @@ def main() -> int:
     counted.add_argument("--load", choices=tuple(cells.LOADS), action="append", default=[],
                          help="may be repeated; the others are shares of saturated")  # fmt: skip
     counted.add_argument("--unpinned", action="store_true", help="the server goes where it likes")
+    counted.add_argument("--cpus", type=int, choices=tuple(cells.CLIENTS), default=kept.CPUS,
+                         help="of the guest, in two sockets")  # fmt: skip
     given = parser.parse_args()
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
@@ -106,10 +108,13 @@ def main() -> int:
     if given.name == "machine":
         benches[given.name] = partial(
             kept.run, server=given.server, loads=given.load, only=given.contender,
-            pinned=not given.unpinned,
+            pinned=not given.unpinned, cpus=given.cpus,
         )  # fmt: skip
-    elif given.contender or given.load or given.unpinned or given.server != cells.SERVED[0]:
-        parser.error("--server, --contender, --load and --unpinned are for machine")
+    elif (
+        given.contender or given.load or given.unpinned
+        or (given.server, given.cpus) != (cells.SERVED[0], kept.CPUS)
+    ):  # fmt: skip
+        parser.error("--server, --contender, --load, --unpinned and --cpus are for machine")
     console = Console(width=None if sys.stdout.isatty() else 120)
     names = list(BENCHES) if given.name == "all" else [given.name]
     failed = 0

@@ -92,14 +92,19 @@ NAMES = tuple(_BENCHES)
 
 
 def run(
-    name: str, rounds: int, words: Sequence[str] = (), said: io.BytesIO | None = None
+    name: str,
+    rounds: int,
+    words: Sequence[str] = (),
+    said: io.BytesIO | None = None,
+    of: emulated.Machine | None = None,
 ) -> Report:
     """Measure in this guest or in a new one, and report with the guest's machine. `said`: gets what
-    a new one says, as it comes; the last line is all that was measured."""
+    a new one says, as it comes; the last line is all that was measured. `of`: what a new one is
+    made of, if it is not as usual."""
     if "ATFND_GUEST" in os.environ:
         answer = _answer(name, rounds, words)
     else:
-        answer = _asked(name, rounds, words, said or io.BytesIO())
+        answer = _asked(name, rounds, words, said or io.BytesIO(), of or _BENCHES[name].machine)
     report = _BENCHES[name].report(answer["measured"])
     report.machine = Machine(*answer["machine"])
     report.notes.append(NOTE)
@@ -110,12 +115,14 @@ def _answer(name: str, rounds: int, words: Sequence[str]) -> dict[str, Any]:
     return {"machine": machine(), "measured": _BENCHES[name].measure(rounds, *words)}
 
 
-def _asked(name: str, rounds: int, words: Sequence[str], said: io.BytesIO) -> Any:
+def _asked(
+    name: str, rounds: int, words: Sequence[str], said: io.BytesIO, of: emulated.Machine
+) -> Any:
     """The same from a guest. OperatorError: it did not end well, with its own words on stderr."""
     print(f"{name}: a guest is measuring, {rounds} rounds", file=sys.stderr, flush=True)
     same = ["env", "PYTHONHASHSEED=0"]  # where instructions of Python are counted
     command = [*same, sys.executable, "-m", "bench.guest", name, str(rounds), *words]
-    outcome = boot.run(command, _BENCHES[name].machine, DEADLINE_S, said, sys.stderr.buffer)
+    outcome = boot.run(command, of, DEADLINE_S, said, sys.stderr.buffer)
     for complaint in outcome.complaints:
         print(f"guest kernel: {complaint}", file=sys.stderr)
     if outcome.exit_code:

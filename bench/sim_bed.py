@@ -101,7 +101,7 @@ def counted_bed(clients: int = 2) -> Iterator[Bed]:
     take its interrupts."""
     cpus = sorted(os.sched_getaffinity(0))
     here, there = cpus[:-clients], cpus[-clients:]
-    with _pair(len(here), dma=1) as nic:
+    with _pair(len(here), max_queues=len(here), dma=1) as nic:
         for index, cpu in enumerate(here):
             nic.set_queue_cpu(index, cpu)
         theirs = [irq for irq, name in actions().items() if name.startswith(f"{PEER_DEVICE}-")]

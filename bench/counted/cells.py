@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a request costs in the counted guest: a server of one thread on CPU 2 of two sockets of
-four, or wherever the scheduler takes it, clients on the last two CPUs, and packets steered by each
-contender.
+"""What a request costs in the counted guest: a server of one thread on CPU 2 of two sockets, or
+wherever the scheduler takes it, clients on the last CPUs, and packets steered by each contender.
 
 A round has connections of its own: RSS depends on where they hash. Python, and the daemon of atfnd,
 are confined to the last CPU of the server's; Python sleeps while windows are measured. Which bytes
@@ -32,11 +31,11 @@ from bench.counted.counts import (
     KINDS,
     LATENCIES_NS,
     MODES,
-    PINGPONGS,
     ROUNDS,
     Window,
     judge,
     marks,
+    pingpongs,
     windows,
 )
 from bench.daemon import Daemon, follow_tcp
@@ -44,17 +43,18 @@ from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CONNECTIONS", "CONTENDERS", "COUNTS", "CPUS", "LOADS", "SERVED", "STATIC", "Load"]
+__all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC", "Load"]
 __all__ += ["Wanted", "measure"]
 
 SERVED = ("redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql")
 SERVER_CPU, NEIGHBOUR = 2, 3
-CPUS, CONNECTIONS = 8, 16
-WARM_MS, WINDOWS = 50, 2  # virtual
+CLIENTS = {8: 2, 16: 4}  # of so many CPUs
+CONNECTIONS = 16
+WARM_MS, WINDOWS = 50, 2  # of eight CPUs' virtual time
 LOOK_S, SETTLE_S = 0.5, 120.0
 METERED_S = 0.5
 TRIES = 3
-SLOWER = 24  # a CPU executes 125 million instructions a second of the guest's time, not 3 billion
+SLOWER = 3  # for each CPU: N of them execute a billion instructions a second of the guest's time
 START = Path(__file__).with_name("start.sh")
 COPIED = Path("/dev/shm/counted")  # by start.sh
 COUNTS = Path("/run/guest/counts")
@@ -66,7 +66,7 @@ class Load(NamedTuple):
     """What is offered, and for how long."""
 
     share: float | None  # of what RSS answers at most; None: each connection asks when answered
-    window_ms: int  # virtual
+    window_ms: int  # of eight CPUs' virtual time
 
 
 LOADS = {"saturated": Load(None, 120), "half": Load(0.5, 120), "light": Load(0.2, 240)}
@@ -78,6 +78,7 @@ class Wanted(NamedTuple):
 
     server: str
     pinned: bool
+    cpus: int
     most: float | None
     cells: list[tuple[str, str]]  # load, contender
 
@@ -100,7 +101,7 @@ def _filter(bed: Bed, queue: int) -> Iterator[None]:
 @contextlib.contextmanager
 def _atfnd(bed: Bed) -> Iterator[Daemon]:
     """What the daemon does regularly takes the share of a CPU that it takes of a real one."""
-    os.environ["ATFND_PACE"] = str(1 / SLOWER)
+    os.environ["ATFND_PACE"] = str(1 / (SLOWER * _count(bed)))
     with contenders.atfnd(bed, follow_tcp(bed.order, unowned="keep")) as daemon:
         yield daemon
 
@@ -124,16 +125,15 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
     """Figures of each window, by cell; each cell is also printed when it is done, as if it were the
     only one. `wanted`: JSON of a Wanted. `prepare`: called once, before anything is counted, when
     the first contender is there. OperatorError: the bed is not as it should be."""
-    server, pinned, most, asked = Wanted(*json.loads(wanted))
+    server, pinned, cpus, most, asked = Wanted(*json.loads(wanted))
     found: list[dict[str, Any]] = []
     with (
-        counted_bed() as bed,
+        counted_bed(CLIENTS[cpus]) as bed,
         contextlib.closing(bed.meter()) as meter,
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
         running(server, _places(bed, server, pinned), Path(folder)) as process,
     ):
         bench = _Bench(bed, server, process, pinned, meter)
-        cpus = len(bed.cpus) + len(bed.spare)
         about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
         os.sched_setaffinity(0, {bed.cpus[-1]})
         for name in CONTENDERS:
@@ -143,7 +143,7 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
             with CONTENDERS[name](bed) as daemon:
                 if not found:
                     prepare()
-                    _start()
+                    _start(cpus)
                 for load in loads:
                     cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}
                     rate = (LOADS[load].share or 0) * (most or 0)
@@ -165,10 +165,15 @@ def _places(bed: Bed, server: str, pinned: bool) -> Bed:
     return replace(bed, cpus=cpus[:1] if SERVERS[server].workers == 1 else cpus)
 
 
-def _start() -> None:
-    pairs = [f"{one} {other}" for one, other in PINGPONGS]
+def _count(bed: Bed) -> int:
+    """Of CPUs."""
+    return len(bed.cpus) + len(bed.spare)
+
+
+def _start(cpus: int) -> None:
+    pairs = [f"{one} {other}" for one, other in pingpongs(cpus)]
     said = succeed("bash", str(START), str(ROUNDS), *pairs)
-    judge(COUNTS.read_text(), said)
+    judge(COUNTS.read_text(), said, cpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +217,8 @@ class _Bench:
         clients = ",".join(map(str, bed.spare))
         asked = SERVERS[self.server].asked
         words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus))
-        virtual = rate / (len(bed.cpus) + len(bed.spare))
-        times = (virtual, WARM_MS, window_ms, WINDOWS)
+        count = _count(bed)
+        times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
         said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))
         command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko", *said)
         with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from atfnd.errors import OperatorError
 
-__all__ = ["KINDS", "LATENCIES_NS", "MODES", "MOVED", "PINGPONGS", "ROUNDS", "Cpu", "Window"]
-__all__ += ["handed", "judge", "marks", "windows"]
+__all__ = ["KINDS", "LATENCIES_NS", "MODES", "MOVED", "ROUNDS", "Cpu", "Window"]
+__all__ += ["handed", "judge", "marks", "pingpongs", "windows"]
 
 MODES = ("user", "kernel", "softirq")
 KINDS = (
@@ -26,7 +26,6 @@ MOVED = KINDS[3:]  # between CPUs, or from memory
 RATE = 0.02  # a CPU's instructions may differ by this from the mean, and all from the clock
 HANDED = 0.02  # as far may the lines of a ping-pong be from those handed over
 ROUNDS = 2000
-PINGPONGS = ((2, 3), (2, 5))  # CPUs of one LLC of four, and of two
 
 # ns of each kind. EPYC 7R13: between cores 23 under an LLC, 197 between sockets, which is the worst
 # case (107 in a socket); Xeon 8375C: 51 and 108 (github.com/nviennot/core-to-core-latency). LLC 10
@@ -122,13 +121,19 @@ def _window(begin: Window, end: Window, took_ns: int) -> Window:
     return window
 
 
-def judge(counted: str, said: str) -> list[Window]:
+def pingpongs(cpus: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """CPUs of one socket, and of two."""
+    return (2, 3), (2, cpus // 2 + 1)
+
+
+def judge(counted: str, said: str, cpus: int) -> list[Window]:
     """The ping-pongs of start.sh, by what the plugin wrote meanwhile and what they said.
     OperatorError: one is refused."""
     took_ns = [json.loads(line)["ns"] for line in said.splitlines()]
     near, far = windows(marks(counted)[-2 * len(took_ns) :], took_ns)
-    handed(near, PINGPONGS[0], ROUNDS, near=True)
-    handed(far, PINGPONGS[1], ROUNDS, near=False)
+    of_one, of_two = pingpongs(cpus)
+    handed(near, of_one, ROUNDS, near=True)
+    handed(far, of_two, ROUNDS, near=False)
     return [near, far]
 
 

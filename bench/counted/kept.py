@@ -14,16 +14,18 @@ from typing import Any
 from atfnd.errors import OperatorError
 from bench import guest
 from bench.bed import succeed
-from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, LOADS, SERVED, STATIC, Wanted
+from bench.counted.cells import CLIENTS, CONNECTIONS, CONTENDERS, LOADS, SERVED, STATIC, Wanted
 from bench.counted.costs import LATENCIES, report
 from bench.counted.counts import LATENCIES_NS
 from bench.report import Report
 from bench.servers import PACKAGES, PACKED, SERVERS
 from tests.guest.fetch import programs
+from tests.guest.machine import Machine
 
-__all__ = ["CELLS", "Keeping", "cells", "keep", "run", "wanted"]
+__all__ = ["CELLS", "CPUS", "Keeping", "cells", "keep", "run", "wanted"]
 
 CELLS = Path(__file__).parents[1] / "machine.json"
+CPUS = min(CLIENTS)  # if nothing else is asked for
 KEY = ("server", "pinned", "load", "cpus", "connections", "contender")
 
 
@@ -34,13 +36,18 @@ def run(
     only: Sequence[str] = (),
     *,
     pinned: bool = True,
+    cpus: int = CPUS,
 ) -> Report:
     """Of all contenders, or only these. OperatorError: nothing is left to be measured, or a load is
     a share of what was not measured."""
     commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
-    asked = wanted(cells(), commit, server, loads or tuple(LOADS)[:1], only, pinned=pinned)
+    loads = loads or tuple(LOADS)[:1]
+    asked = wanted(cells(), commit, server, loads, only, pinned=pinned, cpus=cpus)
     programs(PACKED, *PACKAGES)  # the guest has no network
-    found = guest.run("machine", rounds, [json.dumps(asked)], Keeping(commit))
+    found = guest.run(
+        "machine", rounds, [json.dumps(asked)], Keeping(commit),
+        Machine(sockets=2, cores=cpus // 2, counted=True),
+    )  # fmt: skip
     found.notes.append(f"its cells are in {CELLS.parent.name}/{CELLS.name}")
     return found
 
@@ -68,10 +75,11 @@ def wanted(
     only: Sequence[str],
     *,
     pinned: bool = True,
+    cpus: int = CPUS,
 ) -> Wanted:
     """What is to be measured beside the cells that are kept. One filter is for a server of one
     thread that stays. OperatorError as `run`."""
-    about = {"server": server, "pinned": pinned, "cpus": CPUS, "connections": CONNECTIONS}
+    about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
     there = {
         (each["load"], each["contender"]): each for each in kept if about.items() <= each.items()
     }
@@ -92,7 +100,7 @@ def wanted(
         raise OperatorError(
             f"{server}: nothing says what RSS answers at most", "--load saturated comes first"
         )
-    return Wanted(server, pinned, rss["requests_per_s"] if rss else None, missing)
+    return Wanted(server, pinned, cpus, rss["requests_per_s"] if rss else None, missing)
 
 
 def cells(path: Path = CELLS) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def measure(rounds: int) -> dict[str, Any]:
         listed.extend(programs())
         RANGES.write_text("".join(f"{each.begin:x} {each.end:x}\n" for each in listed))
 
-    wanted = cells.Wanted("redis", True, None, [("saturated", "atfnd")])
+    wanted = cells.Wanted("redis", True, min(cells.CLIENTS), None, [("saturated", "atfnd")])
     (cell,) = cells.measure(rounds, json.dumps(wanted), list_programs)["cells"]
     names, windows = [each.name for each in listed], cell["windows"]
     return {

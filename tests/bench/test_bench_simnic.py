@@ -145,4 +145,5 @@ def test_what_this_machine_says() -> None:
         "forward-simnic",
         "waiting-simnic",
         "machine",
+        "observed",
     )

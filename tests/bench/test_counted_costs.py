@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from atfnd.errors import OperatorError
-from bench.counted.cells import CONNECTIONS, CONTENDERS, CPUS, SERVED
+from bench.counted.cells import CONNECTIONS, CONTENDERS, SERVED
 from bench.counted.costs import report
 from bench.counted.counts import KINDS, LATENCIES_NS, MODES
-from bench.counted.kept import KEY, Keeping, cells, keep, wanted
+from bench.counted.kept import CPUS, KEY, Keeping, cells, keep, wanted
 
 __all__: list[str] = []
 
@@ -125,6 +125,7 @@ def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
     assert wanted(there, "bbb", "redis", ["half"], ["rfs"]) == (
         "redis",
         True,
+        CPUS,
         45_000,
         [("half", "rfs")],
     )
@@ -132,13 +133,20 @@ def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
         wanted(there, "bbb", "nginx", ["half"], [])
 
 
+def test_more_cpus_have_cells_of_their_own(tmp_path: Path) -> None:
+    there = kept(tmp_path / "machine.json", rss="aaa")
+    found = wanted(there, "aaa", "redis", ["saturated"], [], cpus=16)
+    assert (found.cpus, found.most) == (16, None)
+    assert ("saturated", "rss") in found.cells
+
+
 def test_the_tree_has_cells() -> None:
     there = cells()
-    found: dict[tuple[str, bool, str], set[str]] = {}
+    found: dict[tuple[str, bool, str, int], set[str]] = {}
     for each in there:
-        of = (each["server"], each["pinned"], each["load"])
+        of = (each["server"], each["pinned"], each["load"], each["cpus"])
         found.setdefault(of, set()).add(each["contender"])
-    for (server, pinned, load), names in found.items():
+    for (server, pinned, load, _), names in found.items():
         asked = wanted([], "aaa", server, ["saturated"], [], pinned=pinned).cells
         whole = {name for _, name in asked}
         assert names <= whole, server

@@ -9,14 +9,16 @@ import io
 import pytest
 
 from atfnd.errors import OperatorError
-from bench.counted.counts import HANDED, PINGPONGS, RATE, ROUNDS, judge, marks, windows
+from bench.counted.counts import HANDED, RATE, ROUNDS, judge, marks, pingpongs, windows
 from tests.guest.boot import ROOT, run
 from tests.guest.machine import Machine
 
 __all__: list[str] = []
 
-COUNTED = Machine(sockets=2, cores=4, counted=True)
-START = f"bash bench/counted/start.sh {ROUNDS} " + " ".join(f"'{a} {b}'" for a, b in PINGPONGS)
+CPUS = 8
+COUNTED = Machine(sockets=2, cores=CPUS // 2, counted=True)
+PAIRS = " ".join(f"'{one} {other}'" for one, other in pingpongs(CPUS))
+START = f"bash bench/counted/start.sh {ROUNDS} {PAIRS}"
 HALTING = "/dev/shm/counted/load pingpong 2 3 100"  # without spinidle
 GUEST_S = 1800.0
 
@@ -33,7 +35,7 @@ def test_the_bed_counts_what_is_known_and_refuses_idle_cpus_that_halt(
     assert (outcome.exit_code, outcome.complaints) == (0, ()), (errors.getvalue(), outcome.console)
     near, far, halting, *counted = said.getvalue().decode().splitlines()
 
-    for window in judge("\n".join(counted[:-2]), f"{near}\n{far}"):
+    for window in judge("\n".join(counted[:-2]), f"{near}\n{far}", CPUS):
         mean = sum(cpu.executed for cpu in window) / len(window)
         assert all(cpu.executed == pytest.approx(mean, rel=RATE) for cpu in window)
         assert all(cpu.lines["user"]["memory"] < HANDED * ROUNDS for cpu in window)
