@@ -161,8 +161,8 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
     console.print("In brackets: the interval of the median. CPU: the server, the kernel and atfnd.")
     console.print("Handoffs: interrupts from core to core, for 1000 requests.")
     console.print(f"{seconds:.0f} s; written to {RESULT}\n", highlight=False)
-    cells = [each for each in kept.cells() if each["cpus"] == kept.CPUS]
-    if there := demo_report.counted(server, cells):
+    counted = [each for each in kept.cells() if each["cpus"] == kept.CPUS]
+    if there := demo_report.counted(server, counted):
         console.print(f"{there}\n", highlight=False)
     console.print(said, style="bold", highlight=False)
     return found
