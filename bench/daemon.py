@@ -24,16 +24,22 @@ DWELL_MS = 10  # the product's default
 START_S = 120  # in a guest without KVM Python takes its time
 
 
-def follow_tcp(order: str = "strict", full_core: str = "leave", unowned: str = "rfs") -> str:
-    """The policy: every TCP flow to the core of its application; threads that wander have RFS, or
-    what the queues have already (`unowned: keep`, the default of a policy)."""
+def follow_tcp(
+    order: str = "strict",
+    full_core: str = "leave",
+    unowned: str = "rfs",
+    protocol: str = "tcp",
+) -> str:
+    """The policy: every TCP flow, or those of another protocol, to the core of its application;
+    threads that wander have RFS, or what the queues have already (`unowned: keep`, the default of a
+    policy)."""
     return f"""\
 version: 1
-about: Every TCP flow to the core of its application.
+about: Every {protocol} flow to the core of its application.
 interfaces: [{{ match: {{ name: "*" }}, unowned: {unowned} }}]
 flows:
-  - name: tcp
-    match: {{ protocol: tcp }}
+  - name: {protocol}
+    match: {{ protocol: {protocol} }}
     placement: {{ near: core }}
     full_core: {full_core}
     dwell: {DWELL_MS}ms

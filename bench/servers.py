@@ -3,13 +3,14 @@
 and not installed (`tests/guest/fetch.py`). Each listens on PORT of a bed's host until its `with`
 ends, with nothing of the machine's configuration.
 
-`rr` is our own server, which needs no package.
+`rr` is our own server, which needs no package. A pool listens on as many ports, from PORT on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -32,9 +33,11 @@ PACKAGES = (
     "nginx-light", "haproxy", "redis-server", "memcached", "unbound", "postgresql-15",
 )  # fmt: skip
 BODY = "x" * 512
+POOL = 8
 HTTP = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 SHORT = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 QUERY = struct.pack("!HHHHHH", 1, 0x100, 1, 0, 0, 0) + b"\1a\4test\0" + struct.pack("!HH", 1, 1)
+PING = b"*1\r\n$4\r\nPING\r\n"
 NOBODY = 65534
 
 NGINX = """
@@ -62,8 +65,8 @@ frontend all
 """
 UNBOUND = """
 server:
-  num-threads: 2
-  so-reuseport: yes
+  num-threads: {threads}
+  so-reuseport: {reuseport}
   interface: {address}
   port: {port}
   access-control: 10.0.0.0/8 allow
@@ -120,10 +123,16 @@ def _haproxy(place: _Place) -> tuple[str, ...]:
     return (str(place.tree / "usr/sbin/haproxy"), "-db", "-f", place.file("ha", HAPROXY))
 
 
-def _redis(place: _Place) -> tuple[str, ...]:
+def _redis(place: _Place, port: int = PORT) -> tuple[str, ...]:
     # Debian's redis-server is a link to redis-check-rdb, which looks at its name
-    words = ("--bind", place.address, "--port", str(PORT), "--save", "", "--protected-mode", "no")
+    words = ("--bind", place.address, "--port", str(port), "--save", "", "--protected-mode", "no")
     return (str(place.tree / "usr/bin/redis-server"), *words)
+
+
+def _redis_pool(place: _Place) -> tuple[str, ...]:
+    each = (_redis(place, PORT + number) for number in range(POOL))
+    started = (f"setpriv --pdeathsig KILL {shlex.join(command)} &" for command in each)
+    return ("sh", "-c", f"{' '.join(started)} wait")
 
 
 def _memcached(place: _Place) -> tuple[str, ...]:
@@ -131,9 +140,12 @@ def _memcached(place: _Place) -> tuple[str, ...]:
     return (str(place.tree / "usr/bin/memcached"), *words, "-c", "8192")
 
 
-def _unbound(place: _Place) -> tuple[str, ...]:
-    config = place.file("unbound.conf", UNBOUND)
-    return ("sh", "-c", f"exec {place.tree / 'usr/sbin/unbound'} -c {config} 2>&1")
+def _unbound(threads: int, reuseport: str) -> Callable[[_Place], tuple[str, ...]]:
+    def command(place: _Place) -> tuple[str, ...]:
+        config = place.file("unbound.conf", UNBOUND, threads=threads, reuseport=reuseport)
+        return ("sh", "-c", f"exec {place.tree / 'usr/sbin/unbound'} -c {config} 2>&1")
+
+    return command
 
 
 def _postgres(place: _Place) -> tuple[str, ...]:
@@ -168,6 +180,7 @@ class Server(NamedTuple):
     asked: Asked
     workers: int
     says: str | None = None  # when it is ready. None: it is when it listens
+    ports: int = 1  # from PORT on
 
 
 REAL = {
@@ -176,14 +189,16 @@ REAL = {
     "nginx-short": Server(_nginx(1), Asked("short", SHORT), 1),
     "nginx-reuseport": Server(_nginx(2, "reuseport"), Asked("tcp", HTTP), 2),
     "haproxy": Server(_haproxy, Asked("tcp", HTTP), 1),
-    "redis": Server(_redis, Asked("tcp", b"*1\r\n$4\r\nPING\r\n"), 1),
+    "redis": Server(_redis, Asked("tcp", PING), 1),
     "memcached": Server(_memcached, Asked("tcp", b"get x\r\n"), 1),
     "postgresql": Server(_postgres, Asked("tcp", _select(), _startup()), 0, "ready to accept"),
-    "unbound": Server(_unbound, Asked("udp", QUERY), 2, "start of service"),
+    "unbound": Server(_unbound(2, "yes"), Asked("udp", QUERY), 2, "start of service"),
 }
 SERVERS = {
     **REAL,
     "nginx-4": Server(_nginx(4, "reuseport"), Asked("tcp", HTTP), 4),
+    "redis-8": Server(_redis_pool, Asked("tcp", PING), POOL, ports=POOL),
+    "unbound-1": Server(_unbound(1, "no"), Asked("udp", QUERY), 1, "start of service"),
     "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready"),
 }
 
@@ -219,15 +234,16 @@ def running(name: str, bed: Bed, folder: Path, tree: Path | None = None) -> Iter
 
         def ready() -> bool:
             process.check()
-            return _listens(bed)
+            return _listens(bed, server.ports)
 
         until(ready, f"{name} listens", 30)
         yield process
 
 
-def _listens(bed: Bed) -> bool:
+def _listens(bed: Bed, ports: int) -> bool:
     inside = ("ip", "netns", "exec", bed.host) if bed.host else ()
-    return bool(succeed(*inside, "ss", "-Htuln", f"sport = :{PORT}"))
+    wanted = f"sport >= :{PORT} and sport < :{PORT + ports}"
+    return len(succeed(*inside, "ss", "-Htuln", wanted).splitlines()) >= ports
 
 
 def threads_of(server: Child) -> dict[int, list[int]]:

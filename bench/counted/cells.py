@@ -46,7 +46,9 @@ from bench.sim_bed import counted_bed
 __all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC", "Load"]
 __all__ += ["Wanted", "measure"]
 
-SERVED = ("redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql")
+SERVED = (
+    "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "redis-8", "unbound-1",
+)  # fmt: skip
 SERVER_CPU, NEIGHBOUR = 2, 3
 CLIENTS = {8: 2, 16: 4}  # of so many CPUs
 CONNECTIONS = 16
@@ -59,7 +61,7 @@ START = Path(__file__).with_name("start.sh")
 COPIED = Path("/dev/shm/counted")  # by start.sh
 COUNTS = Path("/run/guest/counts")
 
-Contender = Callable[[Bed], AbstractContextManager[Daemon | None]]
+Contender = Callable[[Bed, str], AbstractContextManager[Daemon | None]]  # tcp or udp
 
 
 class Load(NamedTuple):
@@ -84,10 +86,10 @@ class Wanted(NamedTuple):
 
 
 @contextlib.contextmanager
-def _filter(bed: Bed, queue: int) -> Iterator[None]:
+def _filter(bed: Bed, protocol: str, *, queue: int) -> Iterator[None]:
     """One for the server's port."""
     bed.clear_filters()
-    said = f"flow-type tcp4 dst-port {PORT} action {queue} loc 0"
+    said = f"flow-type {protocol}4 dst-port {PORT} action {queue} loc 0"
     succeed("ethtool", "-N", bed.device, *said.split())
     with bed.open() as nic:
         if [rule.queue for rule in nic.filters()] != [queue]:  # ethtool exits 0 when refused
@@ -99,10 +101,11 @@ def _filter(bed: Bed, queue: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _atfnd(bed: Bed) -> Iterator[Daemon]:
+def _atfnd(bed: Bed, protocol: str) -> Iterator[Daemon]:
     """What the daemon does regularly takes the share of a CPU that it takes of a real one."""
     os.environ["ATFND_PACE"] = str(1 / (SLOWER * _count(bed)))
-    with contenders.atfnd(bed, follow_tcp(bed.order, unowned="keep")) as daemon:
+    policy = follow_tcp(bed.order, unowned="keep", protocol=protocol)
+    with contenders.atfnd(bed, policy) as daemon:
         yield daemon
 
 
@@ -114,9 +117,9 @@ STATIC: dict[str, Contender] = {
 # atfnd is first: its daemon starts before anything is instrumented, which is slow.
 CONTENDERS: dict[str, Contender] = {
     "atfnd": _atfnd,
-    "rss": contenders.rss,
-    "rfs": contenders.rfs,
-    "arfs": contenders.arfs,
+    "rss": lambda bed, _: contenders.rss(bed),
+    "rfs": lambda bed, _: contenders.rfs(bed),
+    "arfs": lambda bed, _: contenders.arfs(bed),
     **STATIC,
 }
 
@@ -140,7 +143,7 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
             loads = [load for load, contender in asked if contender == name]
             if not loads:
                 continue
-            with CONTENDERS[name](bed) as daemon:
+            with CONTENDERS[name](bed, SERVERS[server].asked.means) as daemon:
                 if not found:
                     prepare()
                     _start(cpus)
@@ -215,8 +218,8 @@ class _Bench:
         instruction a ns."""
         bed = self.bed
         clients = ",".join(map(str, bed.spare))
-        asked = SERVERS[self.server].asked
-        words = (bed.address, PORT, CONNECTIONS, clients, len(bed.cpus))
+        asked, ports = SERVERS[self.server].asked, SERVERS[self.server].ports
+        words = (asked.means, bed.address, PORT, ports, CONNECTIONS, clients, len(bed.cpus))
         count = _count(bed)
         times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
         said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))

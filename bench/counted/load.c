@@ -4,11 +4,12 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
- *   load ask ADDRESS PORT CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS WINDOW_MS WINDOWS SPINIDLE.KO
- *            REQUEST [PROLOGUE]
+ *   load ask tcp|udp ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS WINDOW_MS WINDOWS
+ *            SPINIDLE.KO REQUEST [PROLOGUE]
  *
  * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
- * each of CPUS (6,7). RATE: requests a second of all, at random times (exponential) that do not
+ * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. A datagram that is lost is not
+ * asked for again. RATE: requests a second of all, at random times (exponential) that do not
  * wait for answers; a request goes out on the connection that is idle longest, or waits for one,
  * and took as long as from when it was due. 0: each connection asks when it is answered. REQUEST is
  * hexadecimal, an answer is as long as the first one; PROLOGUE is sent once on each connection. It
@@ -77,9 +78,10 @@ struct interrupts {
 
 static struct client clients[MOST_CLIENTS];
 static struct sockaddr_in server;
+static int first_port, ports, opened_so_far;
 static struct bytes request, prologue;
 static uint32_t answer_bytes;
-static bool seldom = true, measuring;
+static bool seldom = true, measuring, udp;
 static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
 static bool second_ready __attribute__((aligned(64)));
@@ -234,11 +236,13 @@ static uint32_t heard(int fd)
 
 static int opened(void)
 {
-	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int one = 1, fd = socket(AF_INET, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0);
 
+	server.sin_port = htons(first_port + opened_so_far++ % ports);
 	if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof(server)))
 		die("connect");
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (!udp)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (prologue.size) {
 		put(fd, &prologue);
 		heard(fd);
@@ -415,33 +419,35 @@ static struct bytes unhex(const char *text)
 /* `words` end with a NULL, as those of main() do. */
 static void measure(char **words)
 {
-	int server_cpus = atoi(words[4]), count, signal;
+	int server_cpus = atoi(words[6]), count, signal;
 	sigset_t go;
 
 	sigemptyset(&go);
 	sigaddset(&go, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &go, NULL);
 	server.sin_family = AF_INET;
-	server.sin_port = htons(atoi(words[1]));
-	if (inet_pton(AF_INET, words[0], &server.sin_addr) != 1)
-		die(words[0]);
-	request = unhex(words[10]);
-	if (words[11])
-		prologue = unhex(words[11]);
-	count = start_clients(words[3], atoi(words[2]));
-	if (atof(words[5]) > 0)
-		gap_ns = count * 1e9 / atof(words[5]);
+	udp = !strcmp(words[0], "udp");
+	first_port = atoi(words[2]);
+	ports = atoi(words[3]);
+	if (inet_pton(AF_INET, words[1], &server.sin_addr) != 1)
+		die(words[1]);
+	request = unhex(words[12]);
+	if (words[13])
+		prologue = unhex(words[13]);
+	count = start_clients(words[5], atoi(words[4]));
+	if (atof(words[7]) > 0)
+		gap_ns = count * 1e9 / atof(words[7]);
 	run_on(clients[count - 1].cpu);
 	puts("connected");
 	fflush(stdout);
 	sigwait(&go, &signal);
-	begin(words[9]);
+	begin(words[11]);
 	__atomic_store_n(&seldom, false, __ATOMIC_RELAXED);
-	usleep(atoi(words[6]) * 1000);
-	for (int i = 0; i < atoi(words[8]); i++)
-		window(count, server_cpus, atoi(words[7]));
+	usleep(atoi(words[8]) * 1000);
+	for (int i = 0; i < atoi(words[10]); i++)
+		window(count, server_cpus, atoi(words[9]));
 	__atomic_store_n(&seldom, true, __ATOMIC_RELAXED);
-	end(words[9]);
+	end(words[11]);
 }
 
 int main(int argc, char **argv)
@@ -451,7 +457,7 @@ int main(int argc, char **argv)
 		MARK();
 	else if ((argc == 5 || argc == 6) && !strcmp(argv[1], "pingpong"))
 		pingpong(argv + 2, argc == 6 ? argv[5] : NULL);
-	else if ((argc == 13 || argc == 14) && !strcmp(argv[1], "ask"))
+	else if ((argc == 15 || argc == 16) && !strcmp(argv[1], "ask"))
 		measure(argv + 2);
 	else
 		return 2;
