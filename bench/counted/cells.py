@@ -42,12 +42,14 @@ from bench.daemon import Daemon, follow_tcp
 from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
+from bench.traffic import iperf
 
 __all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC", "Load"]
 __all__ += ["Wanted", "measure"]
 
 SERVED = (
     "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "redis-8", "unbound-1",
+    "iperf3",
 )  # fmt: skip
 SERVER_CPU, NEIGHBOUR = 2, 3
 CLIENTS = {8: 2, 16: 4}  # of so many CPUs
@@ -143,7 +145,8 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
             loads = [load for load, contender in asked if contender == name]
             if not loads:
                 continue
-            with CONTENDERS[name](bed, SERVERS[server].asked.means) as daemon:
+            protocol = "udp" if SERVERS[server].asked.means == "udp" else "tcp"
+            with CONTENDERS[name](bed, protocol) as daemon:
                 if not found:
                     prepare()
                     _start(cpus)
@@ -222,9 +225,16 @@ class _Bench:
         words = (asked.means, bed.address, PORT, ports, CONNECTIONS, clients, len(bed.cpus))
         count = _count(bed)
         times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
-        said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))
-        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko", *said)
-        with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
+        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
+        with contextlib.ExitStack() as stack:
+            prologue = asked.prologue
+            if asked.means == "stream":
+                streams = iperf.streams(bed.peer, bed.address, PORT, CONNECTIONS)
+                prologue = stack.enter_context(streams)
+            said = (asked.request.hex(), *([prologue.hex()] if prologue else []))
+            client = stack.enter_context(
+                child(*map(str, (*command, *said)), netns=bed.peer, cpus=bed.spare)
+            )
             client.said("connected")
             self._pin()  # some servers have a worker for each connection
             yield client

@@ -95,8 +95,11 @@ def wanted(
             f"{server}: nothing that was not measured at {commit}",
             "--contender NAME measures it again",
         )
+    shares = any(LOADS[load].share for load in loads)
+    if shares and SERVERS[server].asked.means == "stream":
+        raise OperatorError(f"{server}: a stream has one load", "--load saturated")
     rss = there.get(("saturated", "rss"))
-    if rss is None and any(LOADS[load].share for load in loads):
+    if rss is None and shares:
         raise OperatorError(
             f"{server}: nothing says what RSS answers at most", "--load saturated comes first"
         )

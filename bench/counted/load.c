@@ -4,12 +4,13 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
- *   load ask tcp|udp ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS WINDOW_MS WINDOWS
+ *   load ask tcp|udp|stream ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS WINDOW_MS WINDOWS
  *            SPINIDLE.KO REQUEST [PROLOGUE]
  *
  * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
  * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. A datagram that is lost is not
- * asked for again. RATE: requests a second of all, at random times (exponential) that do not
+ * asked for again. `stream`: each sends as fast as it may, after its PROLOGUE, which nobody
+ * answers; a request is 64 KiB that the server's kernel has acknowledged. RATE: requests a second of all, at random times (exponential) that do not
  * wait for answers; a request goes out on the connection that is idle longest, or waits for one,
  * and took as long as from when it was due. 0: each connection asks when it is answered. REQUEST is
  * hexadecimal, an answer is as long as the first one; PROLOGUE is sent once on each connection. It
@@ -21,8 +22,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <math.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -48,6 +49,7 @@
 #define SLICES_OF_QEMU() ORDER(4)
 
 enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 2000, QUIET_MS = 100 };
+enum { STREAMED = 1 << 16 };
 
 struct bytes {
 	uint32_t size;
@@ -81,7 +83,7 @@ static struct sockaddr_in server;
 static int first_port, ports, opened_so_far;
 static struct bytes request, prologue;
 static uint32_t answer_bytes;
-static bool seldom = true, measuring, udp;
+static bool seldom = true, measuring, udp, stream;
 static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
 static bool second_ready __attribute__((aligned(64)));
@@ -245,9 +247,10 @@ static int opened(void)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (prologue.size) {
 		put(fd, &prologue);
-		heard(fd);
+		if (!stream)
+			heard(fd);
 	}
-	if (!answer_bytes) {
+	if (!answer_bytes && !stream) {
 		put(fd, &request);
 		answer_bytes = heard(fd);
 	}
@@ -291,6 +294,15 @@ static struct timespec *ask_due(struct client *client)
 	return NULL;
 }
 
+static void send_more(struct connection *to)
+{
+	static uint8_t buffer[STREAMED];
+
+	if (send(to->fd, buffer, sizeof(buffer), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+	    errno != EAGAIN)
+		die("send");
+}
+
 static void came(struct client *client, struct connection *from)
 {
 	static __thread uint8_t buffer[1 << 16];
@@ -325,20 +337,40 @@ static void *serve_connections(void *data)
 		int ready = epoll_pwait2(client->epoll, events, 64, pause, NULL);
 
 		for (int i = 0; i < ready; i++)
-			came(client, events[i].data.ptr);
+			if (stream)
+				send_more(events[i].data.ptr);
+			else
+				came(client, events[i].data.ptr);
 		if (__atomic_load_n(&seldom, __ATOMIC_RELAXED))
 			usleep(SELDOM_US);
 	}
 	return NULL;
 }
 
-static uint64_t answers(int count)
+static uint64_t acknowledged(const struct client *client)
 {
 	uint64_t all = 0;
 
-	for (int i = 0; i < count; i++)
-		all += __atomic_load_n(&clients[i].answers, __ATOMIC_RELAXED);
+	for (int i = 0; i < client->count; i++) {
+		struct tcp_info info = { 0 };
+		socklen_t size = sizeof(info);
+
+		if (getsockopt(client->connections[i].fd, IPPROTO_TCP, TCP_INFO, &info, &size))
+			die("TCP_INFO");
+		all += info.tcpi_bytes_acked;
+	}
 	return all;
+}
+
+static uint64_t answers(int count)
+{
+	uint64_t all = 0, bytes = 0;
+
+	for (int i = 0; i < count; i++) {
+		all += __atomic_load_n(&clients[i].answers, __ATOMIC_RELAXED);
+		bytes += stream ? acknowledged(&clients[i]) : 0;
+	}
+	return all + bytes / STREAMED;
 }
 
 static void window(int count, int server_cpus, int window_ms)
@@ -394,12 +426,13 @@ static int start_clients(char *of_cpus, int connections)
 			die("start");
 		for (int j = 0; j < client->count; j++) {
 			struct connection *each = &client->connections[j];
-			struct epoll_event event = { EPOLLIN, { .ptr = each } };
+			struct epoll_event event = { stream ? EPOLLOUT : EPOLLIN, { .ptr = each } };
 
 			each->fd = opened();
 			if (epoll_ctl(client->epoll, EPOLL_CTL_ADD, each->fd, &event))
 				die("epoll_ctl");
-			client->idle[client->freed++] = each;
+			if (!stream)
+				client->idle[client->freed++] = each;
 		}
 		if (pthread_create(&client->thread, NULL, serve_connections, client))
 			die("pthread_create");
@@ -427,6 +460,7 @@ static void measure(char **words)
 	pthread_sigmask(SIG_BLOCK, &go, NULL);
 	server.sin_family = AF_INET;
 	udp = !strcmp(words[0], "udp");
+	stream = !strcmp(words[0], "stream");
 	first_port = atoi(words[2]);
 	ports = atoi(words[3]);
 	if (inet_pton(AF_INET, words[1], &server.sin_addr) != 1)

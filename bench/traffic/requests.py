@@ -20,7 +20,8 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 class Asked(NamedTuple):
     """How a server is asked. `means`: `tcp` keeps its connections, `short` makes one for each
-    request, which the server closes; `udp`."""
+    request, which the server closes; `udp`; `stream`, to iperf3, asks nothing
+    (bench/counted/load.c)."""
 
     means: str
     request: bytes
