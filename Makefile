@@ -133,7 +133,7 @@ docs: setup ## write the reference of policy keys in docs/policies.md
 bench: setup ## all benchmarks, or one: make bench NAME=reaction [ARGS="--rounds 2"]
 	@$(PY) -m bench $(NAME) $(ARGS)
 
-machine: setup ## count what a request costs on eight CPUs of a guest: make machine [ARGS="--server nginx"]
+machine: setup ## count what a request costs on the CPUs of a guest: make machine [ARGS="--server nginx"]
 	@$(PY) -m bench machine $(ARGS)
 
 kit: setup wheels build/.release ## build/kit: the benches as a folder that runs on another machine: sudo ./run

@@ -48,8 +48,8 @@ __all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", 
 __all__ += ["Wanted", "measure"]
 
 SERVED = (
-    "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "redis-8", "unbound-1",
-    "iperf3",
+    "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "nginx-short",
+    "redis-8", "unbound-1", "iperf3",
 )  # fmt: skip
 SERVER_CPU, NEIGHBOUR = 2, 3
 CLIENTS = {8: 2, 16: 4}  # of so many CPUs
@@ -232,6 +232,7 @@ class _Bench:
                 streams = iperf.streams(bed.peer, bed.address, PORT, CONNECTIONS)
                 prologue = stack.enter_context(streams)
             said = (asked.request.hex(), *([prologue.hex()] if prologue else []))
+            self._pin()  # before a flow has a place
             client = stack.enter_context(
                 child(*map(str, (*command, *said)), netns=bed.peer, cpus=bed.spare)
             )

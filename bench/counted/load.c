@@ -4,19 +4,22 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
- *   load ask tcp|udp|stream ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS WINDOW_MS WINDOWS
- *            SPINIDLE.KO REQUEST [PROLOGUE]
+ *   load ask tcp|short|udp|stream ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS
+ *            WINDOW_MS WINDOWS SPINIDLE.KO REQUEST [PROLOGUE]
  *
  * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
- * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. A datagram that is lost is not
- * asked for again. `stream`: each sends as fast as it may, after its PROLOGUE, which nobody
- * answers; a request is 64 KiB that the server's kernel has acknowledged. RATE: requests a second of all, at random times (exponential) that do not
- * wait for answers; a request goes out on the connection that is idle longest, or waits for one,
- * and took as long as from when it was due. 0: each connection asks when it is answered. REQUEST is
- * hexadecimal, an answer is as long as the first one; PROLOGUE is sent once on each connection. It
- * says "connected" and asks seldom, until SIGUSR1 comes: then idle CPUs spin, the cache model is
- * on, and the windows are measured. Prints a line of JSON for each window. Times are virtual.
- * SERVER_CPUS: interrupts of the CPUs below this number are counted.
+ * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. RATE: requests a second of all,
+ * at random times (exponential) that do not wait for answers; a request goes out on the connection
+ * that is idle longest, or waits for one, and took as long as from when it was due. 0: each
+ * connection asks when it is answered. REQUEST is hexadecimal, an answer is as long as the first
+ * one; PROLOGUE is sent once on each connection. It says "connected" and asks seldom, until SIGUSR1
+ * comes: then idle CPUs spin, the cache model is on, and the windows are measured. Prints a line of
+ * JSON for each window. Times are virtual. SERVER_CPUS: interrupts of the CPUs below this number
+ * are counted.
+ *
+ * `short`: a connection for each request, which the server closes. `udp`: a datagram that is lost
+ * is not asked for again. `stream`: each connection sends as fast as it may, after its PROLOGUE,
+ * which nobody answers; a request is 64 KiB that the server's kernel has acknowledged.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -58,6 +61,7 @@ struct bytes {
 
 struct connection {
 	int fd;
+	bool connecting;
 	uint32_t got;
 	uint64_t asked_ns;
 };
@@ -83,7 +87,7 @@ static struct sockaddr_in server;
 static int first_port, ports, opened_so_far;
 static struct bytes request, prologue;
 static uint32_t answer_bytes;
-static bool seldom = true, measuring, udp, stream;
+static bool seldom = true, measuring, udp, stream, closes;
 static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
 static bool second_ready __attribute__((aligned(64)));
@@ -236,15 +240,24 @@ static uint32_t heard(int fd)
 	return all;
 }
 
-static int opened(void)
+/* `how`: SOCK_NONBLOCK, or 0. */
+static int opened(int how)
 {
-	int one = 1, fd = socket(AF_INET, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0);
+	int one = 1, fd = socket(AF_INET, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | how, 0);
 
-	server.sin_port = htons(first_port + opened_so_far++ % ports);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof(server)))
+	if (fd < 0 ||
+	    (connect(fd, (struct sockaddr *)&server, sizeof(server)) && errno != EINPROGRESS))
 		die("connect");
 	if (!udp)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	return fd;
+}
+
+static int greeted(void)
+{
+	server.sin_port = htons(first_port + opened_so_far++ % ports);
+	int fd = opened(0);
+
 	if (prologue.size) {
 		put(fd, &prologue);
 		if (!stream)
@@ -257,13 +270,27 @@ static int opened(void)
 	return fd;
 }
 
+static void watch(const struct client *client, struct connection *each, int how, uint32_t events)
+{
+	struct epoll_event event = { events, { .ptr = each } };
+
+	if (epoll_ctl(client->epoll, how, each->fd, &event))
+		die("epoll_ctl");
+}
+
 static void ask(struct client *client, uint64_t due_ns)
 {
 	struct connection *to = client->idle[client->taken++ % client->count];
 
 	to->got = 0;
 	to->asked_ns = due_ns;
-	put(to->fd, &request);
+	to->connecting = closes;
+	if (closes) {
+		to->fd = opened(SOCK_NONBLOCK);
+		watch(client, to, EPOLL_CTL_ADD, EPOLLOUT);
+	} else {
+		put(to->fd, &request);
+	}
 }
 
 /* What is due, as far as there are connections; how long nothing will be, NULL: until an answer. */
@@ -306,13 +333,22 @@ static void send_more(struct connection *to)
 static void came(struct client *client, struct connection *from)
 {
 	static __thread uint8_t buffer[1 << 16];
+
+	if (from->connecting) {
+		from->connecting = false;
+		put(from->fd, &request);
+		watch(client, from, EPOLL_CTL_MOD, EPOLLIN);
+		return;
+	}
 	ssize_t got = recv(from->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
 
-	if (got <= 0 && (!got || errno != EAGAIN))
+	if (got < 0 ? errno != EAGAIN : !got && (!closes || from->got < answer_bytes))
 		die("recv");
 	from->got += got > 0 ? got : 0;
-	if (from->got < answer_bytes)
+	if (from->got < answer_bytes || (closes && got))
 		return;
+	if (closes)
+		close(from->fd);
 	__atomic_store_n(&client->answers, client->answers + 1, __ATOMIC_RELAXED);
 	uint32_t kept = __atomic_load_n(&client->kept, __ATOMIC_RELAXED);
 
@@ -426,11 +462,12 @@ static int start_clients(char *of_cpus, int connections)
 			die("start");
 		for (int j = 0; j < client->count; j++) {
 			struct connection *each = &client->connections[j];
-			struct epoll_event event = { stream ? EPOLLOUT : EPOLLIN, { .ptr = each } };
 
-			each->fd = opened();
-			if (epoll_ctl(client->epoll, EPOLL_CTL_ADD, each->fd, &event))
-				die("epoll_ctl");
+			each->fd = greeted();
+			if (closes)
+				close(each->fd);
+			else
+				watch(client, each, EPOLL_CTL_ADD, stream ? EPOLLOUT : EPOLLIN);
 			if (!stream)
 				client->idle[client->freed++] = each;
 		}
@@ -461,6 +498,7 @@ static void measure(char **words)
 	server.sin_family = AF_INET;
 	udp = !strcmp(words[0], "udp");
 	stream = !strcmp(words[0], "stream");
+	closes = !strcmp(words[0], "short");
 	first_port = atoi(words[2]);
 	ports = atoi(words[3]);
 	if (inet_pton(AF_INET, words[1], &server.sin_addr) != 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from atfnd.errors import OperatorError
-from bench.counted.counts import KINDS, LATENCIES_NS, Window, handed, marks, windows
+from bench.counted.counts import KINDS, LATENCIES_NS, Window, handed, marks, pingpongs, windows
 
 __all__: list[str] = []
 
@@ -86,6 +86,12 @@ def test_a_window_that_executed_nothing_is_refused() -> None:
 def test_missing_marks_are_refused() -> None:
     with pytest.raises(OperatorError, match="3 marks for 2 windows"):
         windows(marks(text(*map(counted, (0, 1, 2)))), [1, 1])
+
+
+@pytest.mark.parametrize("cpus", [8, 16])
+def test_ping_pongs_are_in_a_socket_and_across(cpus: int) -> None:
+    sockets = [[cpu // (cpus // 2) for cpu in pair] for pair in pingpongs(cpus)]
+    assert sockets == [[0, 0], [0, 1]]
 
 
 def played(**lines: int) -> Window:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""How the client of the counted machine asks before it measures, by servers on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer, ThreadingUDPServer
+
+import pytest
+
+from bench.bed import succeed
+from bench.children import child
+from bench.counted.build import CC
+from tests.wait import until
+
+__all__: list[str] = []
+
+SOURCE = Path(__file__).parents[2] / "bench/counted/load.c"
+ADDRESS, PORT = "127.54.0.1", 5400
+ANSWER = b"y" * 700
+CONNECTIONS = 6
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("load") / "load"
+    succeed(*CC, "-pthread", str(SOURCE), "-o", str(path), "-lm")
+    return path
+
+
+@contextlib.contextmanager
+def serving(
+    talk: Callable[[BaseRequestHandler], None],
+    port: int = PORT,
+    kind: type[ThreadingTCPServer | ThreadingUDPServer] = ThreadingTCPServer,
+) -> Iterator[None]:
+    """`talk` is called in a thread for each connection, or each datagram."""
+
+    class Server(kind):  # type: ignore[misc, valid-type]
+        allow_reuse_address = daemon_threads = True
+
+    handler = type("Handler", (BaseRequestHandler,), {"handle": talk})
+    with Server((ADDRESS, port), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+
+
+@contextlib.contextmanager
+def asking(load: Path, means: str, *, ports: int = 1, prologue: bytes = b"") -> Iterator[None]:
+    cpu = min(os.sched_getaffinity(0))
+    where = (means, ADDRESS, PORT, ports, CONNECTIONS, cpu, cpu)
+    said = (b"ask".hex(), *([prologue.hex()] if prologue else []))
+    command = (load, "ask", *where, 0, 1, 1, 1, "no.ko", *said)
+    with child(*map(str, command)) as client:
+        client.said("connected")
+        yield
+
+
+def test_connections_go_to_ports_in_turn(load: Path) -> None:
+    asked: dict[int, set[int]] = {PORT: set(), PORT + 1: set()}
+
+    def talk(handler: BaseRequestHandler) -> None:
+        connection = handler.request
+        while request := connection.recv(100):
+            assert request == b"ask"
+            asked[connection.getsockname()[1]].add(connection.getpeername()[1])
+            connection.sendall(ANSWER)
+
+    with serving(talk), serving(talk, PORT + 1), asking(load, "tcp", ports=2):
+        until(lambda: [len(each) for each in asked.values()] == [CONNECTIONS / 2] * 2, "all asked")
+
+
+def test_a_connection_for_each_request(load: Path) -> None:
+    asked = []
+
+    def talk(handler: BaseRequestHandler) -> None:
+        connection = handler.request
+        if request := connection.recv(100):
+            asked.append(request)
+            connection.sendall(ANSWER[:300])
+            connection.sendall(ANSWER[300:])
+
+    with serving(talk), asking(load, "short"):
+        until(lambda: len(asked) > 5 * CONNECTIONS, "each has asked again")
+    assert set(asked) == {b"ask"}
+
+
+def test_datagrams(load: Path) -> None:
+    asked = []
+
+    def talk(handler: BaseRequestHandler) -> None:
+        request, answering = handler.request
+        asked.append(request)
+        answering.sendto(ANSWER, handler.client_address)
+
+    with serving(talk, kind=ThreadingUDPServer), asking(load, "udp"):
+        until(lambda: len(asked) > 5 * CONNECTIONS, "each has asked again")
+    assert set(asked) == {b"ask"}
+
+
+def test_streams_begin_with_their_prologue(load: Path) -> None:
+    begun = []
+
+    def talk(handler: BaseRequestHandler) -> None:
+        connection = handler.request
+        begins, streamed = connection.recv(5, socket.MSG_WAITALL), 0
+        while streamed < 1 << 20 and (more := connection.recv(1 << 16)):
+            streamed += len(more)
+        begun.append(begins)
+
+    with serving(talk), asking(load, "stream", prologue=b"hello"):
+        until(lambda: len(begun) == CONNECTIONS, "all send")
+    assert set(begun) == {b"hello"}
