@@ -34,9 +34,10 @@ ETC = Path("/etc/atfnd")
 OURS = ETC / "policies.d/10-sim.yaml"
 ARMED = f"interfaces: [{{ match: {{ name: {NAME} }}, armed: true }}]\n"
 FLOWS = re.sub(r"^(version|daemon).*\n", "", policy(), flags=re.MULTILINE)
-WRITTEN = {"/run/atfnd", "/var/lib/atfnd", "/proc/irq/default_smp_affinity", "/sys/fs/cgroup"}
+WRITTEN = {"/run/atfnd", "/var/lib/atfnd", "/proc/irq/default_smp_affinity"}
 WRITTEN |= {"/proc/sys/net/core/rps_sock_flow_entries", f"/sys/class/net/{NAME}/threaded"}
 UNTOUCHED = {"/etc/atfnd", "/usr", "/var/lib", "/proc/sys/kernel/hostname", "/sys/kernel/mm"}
+UNTOUCHED |= {"/sys/fs/cgroup"}
 LINK = Path("/etc/systemd/system/multi-user.target.wants/atfnd.service")
 
 
