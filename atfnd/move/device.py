@@ -22,7 +22,7 @@ from collections.abc import Container, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.model import Action, ActionKind, FlowKey
+from atfnd.model import Action, ActionKind, FlowKey, Outcome
 from atfnd.move import bucket
 from atfnd.move.choose import (
     Choice,
@@ -96,6 +96,7 @@ class NicMoves(NamedTuple):
         return t_timer_ns(self.port.rings[queue], self.port, self.times)
 
 
+_QUEUE_CHANGED = "its queue has changed meanwhile"
 _UNCHANGED = Verdict.DEFERRED, Verdict.REFUSED, Verdict.SUPERSEDED  # its packets come as before
 
 Stepped = tuple[NicMoves, tuple[Command, ...]]
@@ -142,6 +143,9 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
             moved = step_one(device.live[subject], event, device.times, now_ns)
             device, more = _put(device, subject, moved, now_ns)
             commands += more
+    if isinstance(event, Written):
+        device, more = _outdated_under(device, event.outcome, now_ns)
+        commands += more
     if isinstance(event, Reset | EvidenceLost):
         why = "the NIC was reset" if isinstance(event, Reset) else "telemetry was lost"
         for subject, wanted in device.waiting.items():
@@ -195,6 +199,8 @@ def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
         return device._replace(settings=(*device.settings, wanted.action)), ()
     subject = wanted.subject
     commands: tuple[Command, ...] = ()
+    if wanted.live and _port_went_first(device, wanted):
+        return device, (_again(wanted, _QUEUE_CHANGED),)
     move = device.live.get(subject)
     if move is not None and move.phase is Phase.RETIRE and not wanted.live:
         return device, ()  # the same is wanted once more
@@ -394,22 +400,45 @@ def _put(device: NicMoves, subject: Subject, moved: Moved, now_ns: int) -> Stepp
         if isinstance(command, Ended) and before is not None:
             device = _learn(device, before, command, now_ns)
             if command.verdict not in _UNCHANGED:
-                for each in (subject, *_under(device, subject)):
-                    device, more = _outdated(device, each, "its queue has changed meanwhile")
-                    commands = (*commands, *more)
+                device, more = _outdated(device, subject, _QUEUE_CHANGED)
+                commands = (*commands, *more)
     return device, commands
 
 
-def _under(device: NicMoves, subject: Subject) -> list[Subject]:
-    """What waits, and may come through this port's filter without one of its own."""
-    if not isinstance(subject, FlowKey) or not subject.listens:
-        return []
-    flows = (each for each in device.waiting if isinstance(each, FlowKey) and not each.listens)
-    return [
-        each
-        for each in flows
-        if (each.protocol, each.local_port) == (subject.protocol, subject.local_port)
-    ]
+def _outdated_under(device: NicMoves, written: Outcome, now_ns: int) -> Stepped:
+    """A port's filter leads elsewhere from its write on, and its move ends up to T_verify later:
+    what has not begun, or waits for a gap, was decided with the queue that it gave before."""
+    port, commands = written.action.key, tuple[Command, ...]()
+    if port is None or not port.listens or (written.errno and written.location is not None):
+        return device, ()
+    for subject in [each for each in device.waiting if _comes_by(port, each)]:
+        device, more = _outdated(device, subject, _QUEUE_CHANGED)
+        commands += more
+    for subject, move in device.live.items():
+        if move.phase is Phase.ARM_GAP and _comes_by(port, subject):
+            moved = finish(move, now_ns, (Verdict.DEFERRED, _QUEUE_CHANGED))
+            device, more = _put(device, subject, moved, now_ns)
+            commands += more
+    return device, commands
+
+
+def _port_went_first(device: NicMoves, wanted: Wanted) -> bool:
+    """It was decided before the filter of its port was written: it names another queue."""
+    return any(
+        isinstance(port, FlowKey)
+        and _comes_by(port, wanted.subject)
+        and move.done_ns > 0
+        and not move.targets <= (wanted.rss or frozenset())
+        for port, move in device.live.items()
+    )
+
+
+def _comes_by(port: FlowKey, subject: Subject) -> bool:
+    """Without a filter of its own, this flow comes by that of this port."""
+    if not port.listens or not isinstance(subject, FlowKey) or subject.listens:
+        return False
+    same = (port.protocol, port.local_port) == (subject.protocol, subject.local_port)
+    return same and port.local in (subject.local, bytes(len(subject.local)))
 
 
 def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:
@@ -417,9 +446,11 @@ def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:
     wanted = device.waiting.get(subject)
     if wanted is None or not wanted.live or isinstance(subject, int):
         return device, ()
-    device = device._replace(waiting=device.waiting.without(subject))
-    ended = Ended(subject, wanted.action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
-    return device, (ended,)
+    return device._replace(waiting=device.waiting.without(subject)), (_again(wanted, why),)
+
+
+def _again(wanted: Wanted, why: str) -> Ended:
+    return Ended(wanted.subject, wanted.action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
 
 
 def _learn(device: NicMoves, move: Transition, ended: Ended, now_ns: int) -> NicMoves:

@@ -44,6 +44,7 @@ from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
 
 SETTING = Action.of_setting("nic", "rps-cpus:0", "0")
+PORT_KEY = key(0)._replace(remote=bytes(4), remote_port=0)
 
 
 @pytest.fixture
@@ -121,15 +122,63 @@ def test_one_write_a_flow_at_a_time(nic: SteppedNic) -> None:
 
 def test_a_move_that_waits_is_decided_again_when_its_port_s_filter_goes(nic: SteppedNic) -> None:
     """It was decided with the queue that this filter gave its flow."""
-    port = key(0)._replace(remote=bytes(4), remote_port=0)
-    gone = Action(ActionKind.DELETE, "nic", port, 9, 2, None, "", "", live=False)
+    gone = Action(ActionKind.DELETE, "nic", PORT_KEY, 9, 2, None, "", "", live=False)
     nic(to(0, Mode.STRICT))
     nic(to(1, Mode.STRICT))  # one hold at a time
     nic(Wanted(gone, Mode.STRICT, live=False))
     nic(TimerDue(), TIMES.quiet_ns)
     nic.written(Wanted(gone, Mode.STRICT, live=False))
     ends = [(each.subject, each.verdict) for each in nic.commands if isinstance(each, Ended)]
-    assert ends == [(port, Verdict.DONE), (key(1), Verdict.DEFERRED)]
+    assert ends == [(PORT_KEY, Verdict.DONE), (key(1), Verdict.DEFERRED)]
+
+
+def port_to(new: int) -> Wanted:
+    """Another queue for its connections, from queue 2."""
+    action = Action(ActionKind.REWRITE, "nic", PORT_KEY, 9, 2, new, "", "")
+    return Wanted(action, Mode.STRICT, frozenset({2}), frozenset({0, 1, 2}))
+
+
+def under_port(number: int, mode: Mode, queue: int) -> Wanted:
+    """A first filter, decided while that of its port led to this queue."""
+    action = Action(ActionKind.INSERT, "nic", key(number), None, queue, 1, "", "")
+    return Wanted(action, mode, frozenset({queue}), frozenset({queue}))
+
+
+def test_what_waits_is_decided_again_once_its_port_s_filter_leads_elsewhere(
+    nic: SteppedNic,
+) -> None:
+    """Its packets come by another queue now, long before the port's move has ended."""
+    nic(port_to(0))
+    nic(under_port(0, Mode.STRICT, 2))
+    nic(QueueHeld(0, nic.now_ns))
+    nic.written(port_to(0))
+    ends = [(each.subject, each.verdict) for each in nic.commands if isinstance(each, Ended)]
+    assert ends == [(key(0), Verdict.DEFERRED)]
+    nic(under_port(1, Mode.STRICT, 2))  # decided before that write was known
+    assert nic.verdicts() == [Verdict.DEFERRED]
+    nic(under_port(1, Mode.STRICT, 0))
+    assert nic.verdicts() == []
+
+
+def test_what_waits_goes_on_if_its_port_s_filter_could_not_be_changed(nic: SteppedNic) -> None:
+    nic(port_to(0))
+    nic(under_port(0, Mode.STRICT, 2))
+    nic(QueueHeld(0, nic.now_ns))
+    nic.written(port_to(0), errno.EBUSY)
+    nic(Released(0, True))
+    assert nic.verdicts() == [Verdict.REFUSED]
+    assert Hold(1, nic.now_ns + TIMES.hold_max_ns, frozenset({2})) in nic.commands
+
+
+def test_a_wait_for_a_gap_ends_once_its_port_s_filter_leads_elsewhere(nic: SteppedNic) -> None:
+    """The gap would be that of the queue that it has left."""
+    nic(PortChanged(PORT._replace(asynchronous=True)))
+    nic(under_port(0, Mode.BOUNDED, 2))
+    immediate = port_to(0)._replace(mode=Mode.IMMEDIATE)
+    nic(immediate)
+    nic.written(immediate)
+    assert nic.verdicts() == [Verdict.DONE, Verdict.DEFERRED]
+    assert Unwatch(key(0)) in nic.commands
 
 
 def test_a_gap_is_looked_at_again_just_before_the_write(nic: SteppedNic) -> None:
