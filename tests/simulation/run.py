@@ -343,6 +343,7 @@ class Run:
         self.service.reload()
 
     def _stop(self, *_: int) -> None:
+        self._tell_late_names()
         self._said_so()
         asked, refusals = self.service.restores_at_stop(), self.kernel.host.refusals
         stops, refused = self.world.seen["stop"], len(refusals)
@@ -540,7 +541,14 @@ class Run:
         while none runs."""
         self._pass(max(self.world.now_ns, self._renamed_ns + 2 * NEWS_NS))
 
+    def _tell_late_names(self) -> None:
+        """Where no news is late, the daemon reads of a new name before it stops, and names it
+        before the disk is full."""
+        if self.plan.receives:
+            self._tell_names()
+
     def _disk_full(self, *_: int) -> None:
+        self._tell_late_names()
         self.disk.full = True
 
     def _disk_has_room(self, *_: int) -> None:

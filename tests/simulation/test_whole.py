@@ -29,3 +29,12 @@ def test_an_order_for_a_nic_that_has_just_gone(verb: str) -> None:
     began, gone_ns = plan.steps[0], plan.steps[len(plan.steps) // 2].at_ns
     what = (*plan.steps[1:9], Step(gone_ns, "unplug", (1,)), Step(gone_ns, verb, (1,)))
     run(plan._replace(steps=(began, *what)))
+
+
+@pytest.mark.parametrize("then", [("stop",), ("disk full", "end", "disk has room")])
+def test_late_news_of_a_name_comes_before_an_end(then: tuple[str, ...]) -> None:
+    plan = whole(2001094)
+    at, renamed = next((n, each) for n, each in enumerate(plan.steps) if each.verb == "rename")
+    soon = (Step(renamed.at_ns + 1_000_000, verb, (0,)) for verb in then)
+    begins = Step(renamed.at_ns + 200_000_000, "begin", ())
+    run(plan._replace(steps=(*plan.steps[: at + 1], *soon, begins)))
