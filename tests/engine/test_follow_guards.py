@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import MovesDropped, MovesReported
+from atfnd.engine.event import MovesDropped, MovesReported, QueuesLooked
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Lent, Owned, OwnerId
 from atfnd.engine.table.flow_table import FlowTable
@@ -352,6 +352,26 @@ def test_a_thread_that_is_not_pinned_owns_no_queue_that_others_use(others: Flow)
     assert owners(memory(mine._replace(pinned=False), others)).get(1) != THREAD.tid
     assert owners(memory(mine._replace(pinned=True), others))[1] == THREAD.tid
     assert owners(memory(mine, others))[1] == THREAD.tid  # it is not known whether it is pinned
+
+
+def test_a_thread_that_lost_queues_to_others_waits_for_none_once_it_is_pinned() -> None:
+    """As long as it may leave, others come to each queue that follows it. It runs on CPUs without
+    a queue."""
+    known = memory(led(1, 4, pinned=False), in_use(2, 1), owned={1: MINE})
+    engine = Engine(known)
+
+    def owns_one(after_s: int) -> bool:
+        engine.handle(QueuesLooked(frozenset(range(6))), NOW_NS + after_s * SECOND_NS)
+        return MINE in {each.owner for each in known.nics["nic"].owned.values()}
+
+    assert owns_one(0)
+    [(queue, _)] = known.nics["nic"].lent.sent.items()
+    known.table.put(used(2, 1, thread=OTHER, rx_queue=queue))
+    assert not owns_one(1)
+    known.table.put(led(1, 5, pinned=False))
+    assert not owns_one(2)
+    known.table.put(led(1, 5, pinned=True))
+    assert owns_one(2)
 
 
 @pytest.mark.parametrize(

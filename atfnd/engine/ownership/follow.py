@@ -333,9 +333,11 @@ def _owners(nic: NicView, memory: Memory, now_ns: int) -> list[Owner]:
         cpu, used_ns, at = _used_at(owner, used, memory.table)
         used_ns, tenants = min(used_ns + unknown_ns, now_ns), tenants_of(used[0].thread)
         stays, avoids = owner in settled, frozenset[int]()
-        if all(flow.pinned is False for flow in used):
+        pinned = any(flow.pinned is not False for flow in used)
+        if not pinned:
             avoids = frozenset(queue for queue, some in users.items() if some - {owner})
-        found.append(Owner(owner, cpu, loads[owner][1], used_ns, at, tenants, stays, avoids))
+        load = loads[owner][1]
+        found.append(Owner(owner, cpu, load, used_ns, at, tenants, stays, pinned, avoids))
     return found
 
 

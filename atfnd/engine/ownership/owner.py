@@ -30,7 +30,8 @@ It owns at most one queue, and a queue has at most one owner. The rules, in this
 8. A thread that is not pinned owns no queue that others use, by filters or by RSS: it may leave as
    soon as the queue has followed, and the others' packets would be led astray for nothing. If it
    loses a queue to them again within `put_off_ns`, it gets none of another CPU for that time, nor
-   does any other such thread on its CPU: they may come to whichever queue follows one of them.
+   does any other such thread on its CPU: they may come to whichever queue follows one of them. The
+   wait ends when the thread is pinned.
 9. Before all that: a queue whose CPU went offline, or is left out by the policy now, goes to its
    owner's CPU, else home if that is another, else to the CPU online with the fewest queues. No
    queue is ever left without one.
@@ -65,6 +66,7 @@ class Owner(NamedTuple):
     at: int | None = None  # the queue that rules lead most of its flows to
     tenants: tuple[Tenant, ...] = ()  # its tenants (`shares`)
     settled: bool = True  # else it owns no queue: it only counts among the many
+    pinned: bool = False  # or that is not known
     avoids: frozenset[int] = frozenset()  # queues that it must not own: others use them
 
 
@@ -278,7 +280,8 @@ class _State:
         those others on its CPU that may leave."""
         shared, wait_ns = self.lent.shared, self.terms.put_off_ns
         for id, until_ns in list(shared.items()):
-            if id not in self.known or self.now_ns >= until_ns + wait_ns:
+            known = self.known.get(id)
+            if known is None or known.pinned or self.now_ns >= until_ns + wait_ns:
                 del shared[id]
         lost = [
             (queue, self.known[each.owner].cpu)
