@@ -317,9 +317,12 @@ def test_when_a_port_may_be_tried_is_forgotten_with_its_last_listener() -> None:
     budget.put_off(port, "nic", known, NOW_NS)
     weigh(known, NOW_NS)
     assert known.nics["nic"].spending.later.keys() == {port}
+    assert not known.knows_flows()
     known.nics["nic"].listeners = Listeners()
+    assert known.knows_flows()  # else no audit comes, and nothing is weighed
     weigh(known, NOW_NS)
     assert not known.nics["nic"].spending.later
+    assert not known.knows_flows()
 
 
 @pytest.mark.parametrize("put_off", [2, 3])

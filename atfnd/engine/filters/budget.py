@@ -431,10 +431,10 @@ def weigh(nic: NicView, topology: Topology, rss: RssOf, memory: Memory, now_ns: 
 
 def _forget_ports(nic: str, memory: Memory) -> None:
     """When a port is tried again is forgotten with its listeners and its entry."""
-    known, table = memory.nics[nic], memory.table
-    ports = () if known.listeners is None else known.listeners.sockets
-    for key in [key for key in known.spending.later if key not in ports and table.get(key) is None]:
-        del known.spending.later[key]
+    known = memory.nics[nic]
+    for key in known.put_off_and_closed():
+        if memory.table.get(key) is None:
+            del known.spending.later[key]
 
 
 def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:

@@ -238,6 +238,11 @@ class NicMemory:
         """It is armed, or will be when its pause ends."""
         return self.armed_after_pause if self.view.paused else self.view.armed
 
+    def put_off_and_closed(self) -> list[FlowKey]:
+        """Ports whose filter could not be written, and where nobody listens any more."""
+        ports = () if self.listeners is None else self.listeners.sockets
+        return [key for key in self.spending.later if key not in ports]
+
 
 @dataclass(slots=True)
 class HostKnown:
@@ -291,7 +296,9 @@ class Memory:
 
     def knows_flows(self) -> bool:
         """An audit has something to compare with sockets, or something to forget."""
-        return bool(len(self.table) or self.table.overflowed or self.thread_cpu or self.cpusets)
+        if len(self.table) or self.table.overflowed or self.thread_cpu or self.cpusets:
+            return True
+        return any(nic.put_off_and_closed() for nic in self.nics.values())
 
     def in_use(self, flow: Flow, idle_ns: int) -> bool:
         """It was used within `idle_ns` before the last audit, or since."""
