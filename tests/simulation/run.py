@@ -1009,10 +1009,10 @@ class Run:
 
     def _can_be_placed(self, socket: Socket) -> bool:
         """A queue is delivered on its thread's CPU, there is room for a filter, nobody else changed
-        its filter, its thread has stayed for as long as a move pays, and there is a way in the
-        order of the policy: a live flow needs a queue that can be held on a NIC that shows when a
-        filter takes effect, or, if not strict, a gap. Entries of an indirection table are moved
-        without order only."""
+        its filter or the table of its entry, its thread has stayed for as long as a move pays, and
+        there is a way in the order of the policy: a live flow needs a queue that can be held on a
+        NIC that shows when a filter takes effect, or, if not strict, a gap. Entries of an
+        indirection table are moved without order only."""
         nic, memory, flow = socket.nic, self.service.engine.memory, socket.flow
         owned = {each.owner for each in memory.nics[nic.name].owned.values()}
         near = self._wanted(socket)
@@ -1037,6 +1037,8 @@ class Run:
         order = memory.in_force.by_name["everything"].order
         view = self.service.engine.views[nic.name]
         by_filters = view.method is SteeringMethod.FILTERS
+        if not by_filters:  # only `resume` takes it back, and no restart (docs/troubleshooting.md)
+            theirs |= "rss" in self.service.undo_journal.manual(nic.name)
         room &= (
             not by_filters or no_filter(view, flow.key) is None
         )  # a write of its probe was refused
