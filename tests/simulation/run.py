@@ -97,7 +97,7 @@ LATE_MOST = 3  # moves that were put off again and again, and succeed at last
 LENT_MOST = 4 * LATE_MOST  # values of NAPIs, for these
 EVERY = 3  # of the seeds, every socket is closed at the end
 GONE_NS = 30_000_000_000  # a port's filter stays for ten seconds
-BY_TIME = {"later", "_open"}  # of ports, and of connects whose end was lost: at a later look
+BY_TIME = {"_open"}  # of connects whose end was lost: they end by time alone
 CRASHES = ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError  # a bug
 
 
