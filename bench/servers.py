@@ -168,10 +168,6 @@ def _postgres(place: _Place) -> tuple[str, ...]:
     return command(programs / "postgres", "-D", data, where, "-N 300 -F 2>&1")
 
 
-def _iperf3(place: _Place) -> tuple[str, ...]:
-    return ("iperf3", "-s", "-B", place.address, "-p", str(PORT), "--forceflush")
-
-
 def _rr(place: _Place) -> tuple[str, ...]:
     return program("rr", "serve", place.address, PORT)
 
@@ -201,7 +197,6 @@ REAL = {
 SERVERS = {
     **REAL,
     "nginx-4": Server(_nginx(4, "reuseport"), Asked("tcp", HTTP), 4),
-    "iperf3": Server(_iperf3, Asked("stream", b""), 1, "Server listening"),
     "redis-8": Server(_redis_pool, Asked("tcp", PING), POOL, ports=POOL),
     "unbound-1": Server(_unbound(1, "no"), Asked("udp", QUERY), 1, "start of service"),
     "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready"),

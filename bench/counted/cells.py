@@ -42,14 +42,13 @@ from bench.daemon import Daemon, follow_tcp
 from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
-from bench.traffic import iperf
 
 __all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC", "Load"]
 __all__ += ["Wanted", "measure"]
 
 SERVED = (
     "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "nginx-short",
-    "redis-8", "unbound-1", "iperf3",
+    "redis-8", "unbound-1",
 )  # fmt: skip
 SERVER_CPU, NEIGHBOUR = 2, 3
 CLIENTS = {8: 2, 16: 4}  # of so many CPUs
@@ -225,17 +224,10 @@ class _Bench:
         words = (asked.means, bed.address, PORT, ports, CONNECTIONS, clients, len(bed.cpus))
         count = _count(bed)
         times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
-        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko")
-        with contextlib.ExitStack() as stack:
-            prologue = asked.prologue
-            if asked.means == "stream":
-                streams = iperf.streams(bed.peer, bed.address, PORT, CONNECTIONS)
-                prologue = stack.enter_context(streams)
-            said = (asked.request.hex(), *([prologue.hex()] if prologue else []))
-            self._pin()  # before a flow has a place
-            client = stack.enter_context(
-                child(*map(str, (*command, *said)), netns=bed.peer, cpus=bed.spare)
-            )
+        said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))
+        command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko", *said)
+        self._pin()  # before a flow has a place
+        with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:
             client.said("connected")
             self._pin()  # some servers have a worker for each connection
             yield client

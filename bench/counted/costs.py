@@ -56,7 +56,7 @@ def _moved(window: dict[str, Any]) -> float:
 
 
 def _cell(measured: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
-    """Means over its windows, latencies over all of their requests; streams have none."""
+    """Means over its windows, latencies over all of their requests."""
     windows = cell["windows"]
 
     def of(*path: str) -> float:
@@ -89,7 +89,7 @@ def _cell(measured: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
         "ipis_per_request": of("ipis"),
         "interrupts_per_request": of("interrupts"),
         "requests_per_s": of("requests_per_s"),
-        "p50_us": round(quantile(took_us, 0.5).value, 2) if took_us else None,
+        "p50_us": round(quantile(took_us, 0.5).value, 2),
         "p99_us": round(quantile(took_us, 0.99).value, 2) if len(took_us) >= ENOUGH else None,
         "read_locality": round(mean(local), 3) if local else None,
     }

@@ -95,11 +95,8 @@ def wanted(
             f"{server}: nothing that was not measured at {commit}",
             "--contender NAME measures it again",
         )
-    shares = any(LOADS[load].share for load in loads)
-    if shares and SERVERS[server].asked.means == "stream":
-        raise OperatorError(f"{server}: a stream has one load", "--load saturated")
     rss = there.get(("saturated", "rss"))
-    if rss is None and shares:
+    if rss is None and any(LOADS[load].share for load in loads):
         raise OperatorError(
             f"{server}: nothing says what RSS answers at most", "--load saturated comes first"
         )

@@ -4,7 +4,7 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
- *   load ask tcp|short|udp|stream ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS
+ *   load ask tcp|short|udp ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS
  *            WINDOW_MS WINDOWS SPINIDLE.KO REQUEST [PROLOGUE]
  *
  * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
@@ -18,15 +18,14 @@
  * are counted.
  *
  * `short`: a connection for each request, which the server closes. `udp`: a datagram that is lost
- * is not asked for again. `stream`: each connection sends as fast as it may, after its PROLOGUE,
- * which nobody answers; a request is 64 KiB that the server's kernel has acknowledged.
+ * is not asked for again.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/tcp.h>
 #include <math.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -52,7 +51,6 @@
 #define SLICES_OF_QEMU() ORDER(4)
 
 enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 2000, QUIET_MS = 100 };
-enum { STREAMED = 1 << 16 };
 
 struct bytes {
 	uint32_t size;
@@ -87,7 +85,7 @@ static struct sockaddr_in server;
 static int first_port, ports, opened_so_far;
 static struct bytes request, prologue;
 static uint32_t answer_bytes;
-static bool seldom = true, measuring, udp, stream, closes;
+static bool seldom = true, measuring, udp, closes;
 static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
 static bool second_ready __attribute__((aligned(64)));
@@ -260,10 +258,9 @@ static int greeted(void)
 
 	if (prologue.size) {
 		put(fd, &prologue);
-		if (!stream)
-			heard(fd);
+		heard(fd);
 	}
-	if (!answer_bytes && !stream) {
+	if (!answer_bytes) {
 		put(fd, &request);
 		answer_bytes = heard(fd);
 	}
@@ -321,15 +318,6 @@ static struct timespec *ask_due(struct client *client)
 	return NULL;
 }
 
-static void send_more(struct connection *to)
-{
-	static uint8_t buffer[STREAMED];
-
-	if (send(to->fd, buffer, sizeof(buffer), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-	    errno != EAGAIN)
-		die("send");
-}
-
 static void came(struct client *client, struct connection *from)
 {
 	static __thread uint8_t buffer[1 << 16];
@@ -373,40 +361,20 @@ static void *serve_connections(void *data)
 		int ready = epoll_pwait2(client->epoll, events, 64, pause, NULL);
 
 		for (int i = 0; i < ready; i++)
-			if (stream)
-				send_more(events[i].data.ptr);
-			else
-				came(client, events[i].data.ptr);
+			came(client, events[i].data.ptr);
 		if (__atomic_load_n(&seldom, __ATOMIC_RELAXED))
 			usleep(SELDOM_US);
 	}
 	return NULL;
 }
 
-static uint64_t acknowledged(const struct client *client)
+static uint64_t answers(int count)
 {
 	uint64_t all = 0;
 
-	for (int i = 0; i < client->count; i++) {
-		struct tcp_info info = { 0 };
-		socklen_t size = sizeof(info);
-
-		if (getsockopt(client->connections[i].fd, IPPROTO_TCP, TCP_INFO, &info, &size))
-			die("TCP_INFO");
-		all += info.tcpi_bytes_acked;
-	}
-	return all;
-}
-
-static uint64_t answers(int count)
-{
-	uint64_t all = 0, bytes = 0;
-
-	for (int i = 0; i < count; i++) {
+	for (int i = 0; i < count; i++)
 		all += __atomic_load_n(&clients[i].answers, __ATOMIC_RELAXED);
-		bytes += stream ? acknowledged(&clients[i]) : 0;
-	}
-	return all + bytes / STREAMED;
+	return all;
 }
 
 static void window(int count, int server_cpus, int window_ms)
@@ -467,9 +435,8 @@ static int start_clients(char *of_cpus, int connections)
 			if (closes)
 				close(each->fd);
 			else
-				watch(client, each, EPOLL_CTL_ADD, stream ? EPOLLOUT : EPOLLIN);
-			if (!stream)
-				client->idle[client->freed++] = each;
+				watch(client, each, EPOLL_CTL_ADD, EPOLLIN);
+			client->idle[client->freed++] = each;
 		}
 		if (pthread_create(&client->thread, NULL, serve_connections, client))
 			die("pthread_create");
@@ -497,7 +464,6 @@ static void measure(char **words)
 	pthread_sigmask(SIG_BLOCK, &go, NULL);
 	server.sin_family = AF_INET;
 	udp = !strcmp(words[0], "udp");
-	stream = !strcmp(words[0], "stream");
 	closes = !strcmp(words[0], "short");
 	first_port = atoi(words[2]);
 	ports = atoi(words[3]);

@@ -1,32 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """iperf3(1) in namespaces. Its 3.12 is single-threaded: one process owns all of its streams, so, as
 in the paper, 2n streams are two servers (ports 5001 and 6001) of n streams each.
-
-`streams` is a client of our own: the control connection (iperf3's src/iperf_client_api.c).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import secrets
-import socket
-import struct
 from collections.abc import Iterable, Iterator
 
 from atfnd.errors import OperatorError
-from atfnd.kernel.system.netns import open_socket, path_of
-from bench.children import Child, child, until
+from bench.children import Child, child
 
-__all__ = ["PORTS", "client", "received_bits_per_s", "server", "streams"]
+__all__ = ["PORTS", "client", "received_bits_per_s", "server"]
 
 PORTS = (5001, 6001)
 MOST_STREAMS = 128
-CONTROL_S = 60.0
-PARAM_EXCHANGE, CREATE_STREAMS = b"\x09", b"\x0a"  # its states
+
 
 PACED_BLOCK = "16K"
-BLOCK = 128 << 10  # iperf3's own
 
 
 @contextlib.contextmanager
@@ -66,30 +58,6 @@ def client(
         command += ["-u", *([] if stream_bits_per_s else ["-b", "0"])]
     with child(*command, netns=netns) as running:
         yield running
-
-
-@contextlib.contextmanager
-def streams(netns: str, address: str, port: int, count: int) -> Iterator[bytes]:
-    """A server waits for so many streams, which begin with these bytes, and receives them until the
-    `with` ends. OperatorError: it stays busy, or is no iperf3."""
-    cookie = secrets.token_hex(18).encode() + b"\0"
-    said = json.dumps({"tcp": True, "time": 0, "parallel": count, "len": BLOCK}).encode()
-
-    def begun() -> socket.socket | None:
-        control = open_socket(path_of(netns), socket.AF_INET, socket.SOCK_STREAM)
-        control.settimeout(CONTROL_S)
-        with contextlib.suppress(OSError):
-            control.connect((address, port))
-            control.sendall(cookie)
-            if control.recv(1) == PARAM_EXCHANGE:
-                control.sendall(struct.pack("!I", len(said)) + said)
-                if control.recv(1) == CREATE_STREAMS:
-                    return control
-        control.close()  # it has not done with the last client
-        return None
-
-    with until(begun, "iperf3 waits for streams", CONTROL_S):
-        yield cookie
 
 
 def received_bits_per_s(output: str) -> float:

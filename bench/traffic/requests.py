@@ -20,8 +20,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 class Asked(NamedTuple):
     """How a server is asked. `means`: `tcp` keeps its connections, `short` makes one for each
-    request, which the server closes; `udp`; `stream`, to iperf3, asks nothing
-    (bench/counted/load.c)."""
+    request, which the server closes; `udp`."""
 
     means: str
     request: bytes

@@ -66,11 +66,6 @@ def test_a_p99_is_of_a_thousand_requests() -> None:
     assert [each.samples["cells"][0]["p99_us"] for each in (few, many)] == [None, 693.01]
 
 
-def test_streams_have_no_latencies() -> None:
-    [cell] = report(measured(rss=[{**window(7000, 2), "took_us": []}])).samples["cells"]
-    assert (cell["requests"], cell["p50_us"], cell["p99_us"]) == (700, None, None)
-
-
 def test_the_table_has_its_contenders_side_by_side() -> None:
     found = report(measured(atfnd=[window(7000, 2)], rss=[window(9000, 4)]))
     first = [(row.what, row.contender, row.estimate.value) for row in found.rows[:2]]
@@ -136,11 +131,6 @@ def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
     )
     with pytest.raises(OperatorError, match="nothing says what RSS answers"):
         wanted(there, "bbb", "nginx", ["half"], [])
-
-
-def test_a_stream_is_as_fast_as_it_may() -> None:
-    with pytest.raises(OperatorError, match="a stream has one load"):
-        wanted([], "aaa", "iperf3", ["light"], [])
 
 
 def test_more_cpus_have_cells_of_their_own(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,18 +103,3 @@ def test_datagrams(load: Path) -> None:
     with serving(talk, kind=ThreadingUDPServer), asking(load, "udp"):
         until(lambda: len(asked) > 5 * CONNECTIONS, "each has asked again")
     assert set(asked) == {b"ask"}
-
-
-def test_streams_begin_with_their_prologue(load: Path) -> None:
-    begun = []
-
-    def talk(handler: BaseRequestHandler) -> None:
-        connection = handler.request
-        begins, streamed = connection.recv(5, socket.MSG_WAITALL), 0
-        while streamed < 1 << 20 and (more := connection.recv(1 << 16)):
-            streamed += len(more)
-        begun.append(begins)
-
-    with serving(talk), asking(load, "stream", prologue=b"hello"):
-        until(lambda: len(begun) == CONNECTIONS, "all send")
-    assert set(begun) == {b"hello"}

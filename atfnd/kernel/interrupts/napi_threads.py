@@ -18,7 +18,7 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.napi import Napi
 from atfnd.kernel.system.procfs import read, stat_fields
 
-__all__ = ["napi_threads", "polled"]
+__all__ = ["PF_KTHREAD", "napi_threads", "polled"]
 
 PF_KTHREAD = 0x00200000  # include/linux/sched.h
 CUT_BYTES = 15  # TASK_COMM_LEN - 1

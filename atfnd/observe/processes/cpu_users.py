@@ -9,6 +9,7 @@ import time
 from collections.abc import Set
 from contextlib import suppress
 
+from atfnd.kernel.interrupts.napi_threads import PF_KTHREAD
 from atfnd.kernel.system.procfs import read, stat_fields
 from atfnd.model import CpuUser
 from atfnd.observe.processes.process import Processes
@@ -16,7 +17,6 @@ from atfnd.observe.processes.threads import read_threads
 
 __all__ = ["cpu_users"]
 
-_KERNEL = 0x00200000  # PF_KTHREAD, include/linux/sched.h
 _UNITS = ".service", ".scope"
 _GONE = (FileNotFoundError, ProcessLookupError)
 
@@ -28,7 +28,7 @@ def cpu_users(cpus: Set[int], root: str = "/proc") -> tuple[CpuUser, ...]:
     for pid in sorted(int(each) for each in os.listdir(root) if each.isdigit()) if cpus else ():
         with suppress(*_GONE):
             comm, fields = stat_fields(read(f"{root}/{pid}/stat"))
-            if int(fields[6]) & _KERNEL:
+            if int(fields[6]) & PF_KTHREAD:
                 continue
             here = (tid for tid, each in read_threads(pid, root).items() if each.cpu in cpus)
             if any(cpus & _allowed(tid) for tid in here):
