@@ -11,7 +11,7 @@ from atfnd.ctl.client import Row
 from atfnd.ctl.columns import wrapped
 from atfnd.ctl.output import text
 
-__all__ = ["Folded", "Selected", "event_lines", "folded"]
+__all__ = ["Folded", "Selected", "event_lines", "folded", "repeats"]
 
 _INDENT = " " * 8
 _TO_AND_FRO = timedelta(minutes=5)
@@ -74,6 +74,11 @@ def _repeats(row: Row, before: Row) -> bool:
     )
 
 
+def repeats(row: Row, times: int) -> str:
+    """How often in words: `×3`, or `×3 to and fro` of a queue's moves."""
+    return f"×{times}{' to and fro' * (_queue(row) is not None)}"
+
+
 def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
     """`seq, local time, kind, NIC and flow, what, (why), ×times`. None: on one line."""
     at = datetime.fromisoformat(row["time"]).astimezone()
@@ -81,8 +86,7 @@ def event_lines(row: Row, times: int, width: int | None) -> Iterator[str]:
     line = f"{row['seq']:>6}  {at:%m-%d %H:%M:%S}  {text(row['kind']):<9} {about}"
     words = [line.rstrip(), text(row["what"])]
     words += [f"({text(row['why'])})"] if row["why"] else []
-    to_and_fro = " to and fro" if _queue(row) is not None else ""
-    words += [f"×{times}{to_and_fro}"] if times > 1 else []
+    words += [repeats(row, times)] if times > 1 else []
     line = "  ".join(words)
     if width is None:
         yield line

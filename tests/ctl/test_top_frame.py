@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.ctl.columns import FLOW_COLUMNS
+from atfnd.ctl.events import folded
 from atfnd.ctl.top.figures import CpuFigure, Figures, QueueFigure
 from atfnd.ctl.top.forwarded import pairs_in
 from atfnd.ctl.top.frame import Size, flow_lines, frame, page
@@ -43,7 +44,7 @@ def some(flows: int = 1, cpus: int = 2, queues: int = 4, moves: int = 5) -> Figu
         flows_age_s=0.0,
         cpus=[CpuFigure(n, 0.5, n / cpus / 2) for n in range(cpus)],
         queues=[QueueFigure("eth0", n, n, n * 1e3, None) for n in range(queues)],
-        moves=[an_event("insert") for _ in range(moves)],
+        moves=[an_event("insert", flow=f"tcp {n}") for n in range(moves)],
     )
 
 
@@ -63,7 +64,16 @@ def test_a_frame_has_the_terminals_size(
 def test_a_page_has_every_flow(figures: Figures, width: int) -> None:
     lines = page(figures, width)
     assert all(line.cell_len <= width for line in lines)
-    assert len(lines) >= len(figures.flows) + len(figures.moves) + 3
+    moves = folded(reversed(figures.moves))
+    assert len(lines) >= len(figures.flows) + len(moves) + 3
+
+
+def test_moves_to_and_fro_are_one_line() -> None:
+    there = an_event("queue-cpu", flow=None, what="queue 0: CPU 0 -> 1", old="0", new="1")
+    back = an_event("queue-cpu", flow=None, what="queue 0: CPU 1 -> 0", old="1", new="0")
+    lines = drawn(replace(some(), moves=[back, there, back, there]))
+    (moved,) = (line for line in lines if "queue 0: CPU" in line)
+    assert moved.rstrip().endswith("×4 to and fro")
 
 
 def test_at_80_columns_by_24_lines() -> None:

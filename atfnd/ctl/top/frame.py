@@ -18,6 +18,7 @@ from rich.text import Text
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.columns import wrapped
+from atfnd.ctl.events import folded, repeats
 from atfnd.ctl.output import text
 from atfnd.ctl.top.cells import AT, BAD, BOLD, FAINT, GOOD, HEAD, bar, rate
 from atfnd.ctl.top.figures import CpuFigure, Figures, FlowFigure, QueueFigure
@@ -69,7 +70,7 @@ def _room(figures: Figures, size: Size) -> _Room:
     most = max(1, size.height // 6)
     cpus = min(most, -(-len(figures.cpus) // across))
     queues = min(most, -(-len(figures.queues) // across))
-    moves = min(len(figures.moves), max(1, size.height // 8))
+    moves = min(len(_moves(figures)), max(1, size.height // 8))
     others = 2 + cpus + queues + 1 + 2 + (moves + 1) + 1
     return _Room(cpus, queues, moves, max(1, size.height - others))
 
@@ -103,7 +104,7 @@ def frame(
             lines += _table(flows, view, room.flows, size.width)
             lines += _at_hand(flows, view, size.width)
         lines.append(Text("LAST MOVES", HEAD))
-        lines += [_move(event) for event in figures.moves[: room.moves]]
+        lines += _moves(figures)[: room.moves]
     lines = lines[: size.height - 1]
     lines += [Text("")] * (size.height - 1 - len(lines))
     lines.append(Text(_KEYS, FAINT))
@@ -117,7 +118,7 @@ def page(figures: Figures, width: int) -> list[Text]:
     lines += _cells(map(_cpu, figures.cpus), min(width, _PAGE))
     lines += _cells(map(_queue, figures.queues), min(width, _PAGE))
     lines += _table(flows, View(at=-1), len(flows), width)
-    lines += [Text("LAST MOVES", HEAD), *map(_move, figures.moves)]
+    lines += [Text("LAST MOVES", HEAD), *_moves(figures)]
     for line in lines:
         line.truncate(width)
         line.rstrip()
@@ -267,10 +268,16 @@ def _at_hand(flows: Sequence[FlowFigure], view: View, width: int) -> list[Text]:
     return [*where, Text(f"  {text(flow.why)}")]
 
 
-def _move(event: Row) -> Text:
+def _moves(figures: Figures) -> list[Text]:
+    """A line for each move, the last one first; what repeats is one."""
+    return [_move(*each) for each in reversed(folded(reversed(figures.moves)))]
+
+
+def _move(event: Row, times: int) -> Text:
     about = event["flow"] if event["flow"] is not None else event["nic"]
     at = datetime.fromisoformat(event["time"]).astimezone()
     line = Text().append(f"{at:%H:%M:%S} ", FAINT)
     bad = event["kind"] in ("violated", "unproven", "no effect")
     line.append(f"{text(event['kind']):<9} ", BAD if bad else GOOD)
-    return line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})")
+    line.append(f"{text(about)}  {text(event['what'])}  ({text(event['why'])})")
+    return line.append(f"  {repeats(event, times)}" * (times > 1))
