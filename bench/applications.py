@@ -34,8 +34,7 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.netns import path_of
 from atfnd.model import FlowKey, Match, Protocol
-from atfnd.observe.machine.busy import BusyCpus
-from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.machine.busy import BusyCpus, handoffs
 from atfnd.observe.processes.cpu_time import context_switches
 from bench import applications_report, contenders
 from bench.applications_report import LOAD, Run

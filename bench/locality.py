@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
-from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.machine.busy import handoffs
 from bench import plot
 from bench.bed import Bed, BedMaker, lab_bed
 from bench.children import Child, child, pin, program

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atfnd.errors import OperatorError
 from atfnd.observe.machine.machine import interfaces
-from atfnd.observe.processes.cgroup import occupied
+from atfnd.observe.processes.process import occupied
 from atfnd.policy.file.host import HostInterface, read_host
 from atfnd.policy.file.load import check as check_policy
 from atfnd.policy.match.systemd import units_in

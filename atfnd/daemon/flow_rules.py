@@ -11,9 +11,11 @@ from atfnd.daemon.session import Sessions, moving
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import PolicyLoaded
 from atfnd.model import Flow, Placement, Policy
-from atfnd.policy.match.matching import Matching
+from atfnd.observe.processes.process import Processes
+from atfnd.observe.sockets.listening import ListenedPorts
+from atfnd.policy.match.matching import Matching, Sources
 
-__all__ = ["FlowRules"]
+__all__ = ["FlowRules", "sources"]
 
 
 class FlowRules:
@@ -53,3 +55,9 @@ class FlowRules:
         view = self._sessions[flow.nic].view
         rule = self._matching.of_flow(flow, view, time.monotonic_ns())
         return None if rule is None or rule.placement is Placement.LEAVE else rule.name
+
+
+def sources(policy: Policy) -> Sources:
+    """For one policy: command lines are read only if it asks for them."""
+    command = any(rule.commands is not None for rule in policy.flows)
+    return Sources(Processes(command=command).of, ListenedPorts().serves)

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import overload
 
 from atfnd import __version__
+from atfnd.daemon.agenda import Punctuality
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.cpu_times import CpuTimeReader
 from atfnd.daemon.glance import glance
 from atfnd.daemon.in_force import InForce
-from atfnd.daemon.lateness import Punctuality
 from atfnd.daemon.planning import planned
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.daemon.surveying import pinned_by

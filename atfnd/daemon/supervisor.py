@@ -12,14 +12,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from atfnd.daemon import own_cpu
+from atfnd.daemon import cpu_times
 from atfnd.daemon.agenda import Agenda
 from atfnd.daemon.arming import Arming
 from atfnd.daemon.autopiloting import Autopiloting
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
+from atfnd.daemon.cpu_times import Loads
 from atfnd.daemon.executor import Executor
-from atfnd.daemon.flow_rules import FlowRules
+from atfnd.daemon.flow_rules import FlowRules, sources
 from atfnd.daemon.forwarding import Forwarded
 from atfnd.daemon.found_sockets import FoundSockets
 from atfnd.daemon.guarding import Guarding, GuardPace
@@ -28,8 +29,6 @@ from atfnd.daemon.held_filters import HeldFilters
 from atfnd.daemon.host_settings import KeptHost
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.interface_rules import Given, InterfaceRules
-from atfnd.daemon.loads import Loads
-from atfnd.daemon.matching import sources
 from atfnd.daemon.measuring import Measuring
 from atfnd.daemon.nic_records import NicRecords
 from atfnd.daemon.nics import ServedNics
@@ -270,7 +269,7 @@ class Supervisor:
         self._guarding.pace = self.guard_pace
         chores += [self._arming.balancing.keep(), self.page.keep(), self._guarding.keep()]
         chores += [self._pairing.keep(), self._remembering.keep(self.pace)]
-        chores.append(own_cpu.keep(self._spent))
+        chores.append(cpu_times.keep(self._spent))
         chores += map(rounds.regularly, looks)
         for trials in (self._trying, self._autopiloting):
             chores.append(rounds.regularly(trials.look, trials.pressing))

@@ -10,15 +10,10 @@ from __future__ import annotations
 from atfnd.model.ban import *
 from atfnd.model.birth import *
 from atfnd.model.change import *
-from atfnd.model.clause import *
-from atfnd.model.counts import *
 from atfnd.model.cpu_time import *
-from atfnd.model.facts import *
 from atfnd.model.finding import *
 from atfnd.model.flow import *
 from atfnd.model.gain import *
-from atfnd.model.guard import *
-from atfnd.model.history import *
 from atfnd.model.measured import *
 from atfnd.model.nic import *
 from atfnd.model.pairs import *
@@ -28,6 +23,4 @@ from atfnd.model.reads import *
 from atfnd.model.reception import *
 from atfnd.model.softirq_budget import *
 from atfnd.model.status import *
-from atfnd.model.survey import *
 from atfnd.model.topology import *
-from atfnd.model.translated import *

@@ -7,9 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from atfnd.model.flow import FlowKey
 from atfnd.model.topology import Distance
 
-__all__ = ["ForwardedCount", "ForwardedElsewhere", "ForwardedTotals", "Pair", "Pairs"]
+__all__ = [
+    "ForwardedCount",
+    "ForwardedElsewhere",
+    "ForwardedTotals",
+    "Pair",
+    "Pairs",
+    "TranslatedFlow",
+]
 
 
 class ForwardedCount(NamedTuple):
@@ -78,3 +86,20 @@ class ForwardedTotals:
     pairs: tuple[Pair, ...]  # most packets first
     by_distance: Mapping[Distance | None, int]  # packets, by the distance when they were counted
     missed: int  # packets that found no room
+
+
+class TranslatedFlow(NamedTuple):
+    """Its packets as they come in: of who opened it, and of the answers. Bytes as IP counts them,
+    since it was opened; None: they are not counted."""
+
+    original: FlowKey
+    reply: FlowKey
+    original_bytes: int | None
+    reply_bytes: int | None
+
+    @property
+    def bytes(self) -> int | None:
+        """Of both directions."""
+        if self.original_bytes is None or self.reply_bytes is None:
+            return None
+        return self.original_bytes + self.reply_bytes

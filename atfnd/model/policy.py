@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NamedTuple
 
-from atfnd.model.flow import Direction, Protocol
+from atfnd.model.flow import Direction, FlowKey, Protocol
 from atfnd.model.placement import Placement, PlacementKind
 from atfnd.model.reception import Reception
 from atfnd.model.softirq_budget import SoftirqBudget
@@ -16,6 +16,8 @@ from atfnd.model.topology import cpu_list
 
 __all__ = [
     "ANY_CPU",
+    "Clause",
+    "Facts",
     "FlowRule",
     "ForwardingRule",
     "InterfaceRule",
@@ -24,6 +26,7 @@ __all__ = [
     "Network",
     "PairPlacement",
     "Policy",
+    "Process",
     "ServeOn",
     "Share",
 ]
@@ -205,3 +208,43 @@ class Policy:
         every = (rule.placement for rule in self.flows)
         named = [each.cpus for each in every if each.kind is PlacementKind.DEDICATED]
         return frozenset().union(*named)
+
+
+class Clause(NamedTuple):
+    """One of a list. Of the clauses that a flow meets, those before the first that `leaves` count:
+    the flow is reported once it reaches the thresholds of the loosest of them. If none counts, it
+    is never reported.
+
+    What is not known of a flow (`direction`, `group`) is met where the clause does not leave.
+    """
+
+    leaves: bool
+    protocols: frozenset[Protocol] = frozenset(Protocol)
+    ports: tuple[int, int] = (0, 65535)  # both ends in; local or remote port
+    local: Network | None = None
+    remote: Network | None = None
+    direction: Direction | None = None
+    group: int | None = None  # its application is in this one of the groups of control groups
+    min_bytes: int = 0
+    min_age_ns: int = 0
+
+
+class Process(NamedTuple):
+    """What a process is, without the names of its threads."""
+
+    command: str | None = None  # its arguments, joined by spaces; empty for a kernel thread
+    uid: int | None = None  # effective
+    cgroup: str | None = None  # path from the root of the hierarchy, as `/system.slice/a.service`
+
+
+class Facts(NamedTuple):
+    """What a flow rule may ask for."""
+
+    key: FlowKey
+    comm: str | None = None  # the name of the thread that uses it
+    process: Process = Process()
+    interface: str | None = None
+    direction: Direction | None = None
+    bytes: int = 0
+    age_ns: int = 0
+    rate_bit_s: int = 0

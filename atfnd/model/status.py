@@ -3,16 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 from typing import NamedTuple
 
-from atfnd.model.flow import FlowKey
-from atfnd.model.guard import NicGuard
+from atfnd.model.flow import FlowKey, FlowState
+from atfnd.model.pairs import ForwardedTotals
 from atfnd.model.reads import NicReads, ReadBytes
 from atfnd.model.softirq_budget import HostStanding
 
-__all__ = ["CpuUse", "Event", "Status"]
+__all__ = [
+    "Counts",
+    "CpuUse",
+    "Event",
+    "GuardState",
+    "History",
+    "Lateness",
+    "NicCounts",
+    "NicGuard",
+    "Sample",
+    "Status",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +90,76 @@ class Status:
         """Of the recent reads, through all NICs: the share whose data had been processed on the CPU
         that read them. None: nothing was read, or it is not measured."""
         return reduce(ReadBytes.plus, (nic.recent for nic in self.reads or ()), ReadBytes()).share
+
+
+class GuardState(Enum):
+    """What the guard does about a NIC."""
+
+    OFF = "off"  # by the policy
+    IDLE = "idle"  # nothing is steered
+    WATCHING = "watching"
+    BLIND = "cannot judge"
+    STOPPED = "stopped"  # steering cost more than it saved: only observed since
+
+
+class NicGuard(NamedTuple):
+    """Of one NIC."""
+
+    nic: str
+    state: GuardState
+    pairs: int  # of slots that were compared since the daemon's start
+    lost: int  # that said nothing
+    stops: int  # how often it stopped steering since the daemon's start
+    change: float | None  # CPU per byte steered, less unsteered, as a share of that; None: no pair
+    why: str  # of `BLIND` and `STOPPED`; of `WATCHING` what the comparison does not see
+
+
+class Sample(NamedTuple):
+    """What was so at one moment, or has ended since the sample before it."""
+
+    at_ns: int  # CLOCK_MONOTONIC
+    locality: float | None  # of the reads of some seconds; None: nothing was read
+    moves: tuple[tuple[str, str, int], ...]  # mechanism, verdict, how many ended
+
+
+class History(NamedTuple):
+    """Samples, oldest first."""
+
+    every_s: float
+    samples: tuple[Sample, ...]
+
+
+class Lateness(NamedTuple):
+    """How late the loop was, at regular looks: a histogram."""
+
+    bounds_s: tuple[float, ...]  # ascending
+    counts: tuple[int, ...]  # up to each bound, and one more: above the last
+    sum_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NicCounts:
+    """One NIC, without a look at it."""
+
+    name: str
+    armed: bool
+    paused: bool
+    up: bool
+    filters: int  # ours
+    foreign: int | None  # others', at the last look at them
+    filters_max: int | None  # how many may be ours
+    filter_slots: int | None
+    reads: NicReads | None  # at the last look; None: not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The daemon in numbers."""
+
+    status: Status
+    flows: Mapping[tuple[str, FlowState, str], int]  # by NIC, state, rule of the policy
+    changes: Mapping[tuple[str, str, int], int]  # by NIC, kind, errno; 0 is applied
+    nics: tuple[NicCounts, ...]
+    lateness: Lateness
+    log_lost: int  # messages that found no room in the log
+    forwarded: ForwardedTotals | None  # None: not counted now

@@ -83,11 +83,11 @@ def within(call: Callable[[], object]) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("made", "call"),
     [
-        (_bpf.Observer, "drain"),
+        (_bpf.ObserverPrograms, "drain"),
         (_bpf.Birth, "drain"),
         (_bpf.Birth, "close"),
-        (_bpf.Transit, "drain"),
-        (_bpf.Transit, "close"),
+        (_bpf.TransitPrograms, "drain"),
+        (_bpf.TransitPrograms, "close"),
         (meter, "flows"),
         (meter, "close"),
         (dumper, "dump"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.daemon.change_text import source_of, tell
+from atfnd.daemon.changes import source_of, tell
 from atfnd.model import (
     Action,
     ActionKind,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.daemon import loads
+from atfnd.daemon import cpu_times
+from atfnd.daemon.cpu_times import Loads
 from atfnd.daemon.in_force import InForce
-from atfnd.daemon.loads import Loads
 from atfnd.engine.event import LoadRead
 from atfnd.model import CpuTime, FlowRule, Placement, PlacementKind, Policy
 from tests.values import RULE
@@ -33,7 +33,7 @@ def test_a_load_is_reported_after_two_looks_and_taken_back(
     rule: FlowRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = iter([a_reading(0, {0: 0, 1: 0}), a_reading(100, {0: 10, 1: 90})])
-    monkeypatch.setattr(loads, "cpu_time", lambda tasks: next(read))
+    monkeypatch.setattr(cpu_times, "cpu_time", lambda tasks: next(read))
     reported: list[LoadRead] = []
     in_force = InForce(a_policy(rule))
     known = Loads(in_force, reported.append)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from atfnd.daemon import own_cpu
+from atfnd.daemon import cpu_times
 from atfnd.engine.event import CpuSpent
 
 BUSY_NS = 30_000_000
@@ -24,12 +24,12 @@ def burn() -> None:
 
 
 def test_our_own_time_and_that_of_our_children_count() -> None:
-    before_ns = own_cpu.spent_ns()
+    before_ns = cpu_times.spent_ns()
     burn()
-    ours_ns = own_cpu.spent_ns()
+    ours_ns = cpu_times.spent_ns()
     assert ours_ns - before_ns >= BUSY_NS
     subprocess.run([sys.executable, "-c", BURN], check=True)
-    assert own_cpu.spent_ns() - ours_ns >= BUSY_NS
+    assert cpu_times.spent_ns() - ours_ns >= BUSY_NS
 
 
 class Enough(Exception):
@@ -37,7 +37,7 @@ class Enough(Exception):
 
 
 def test_the_engine_hears_of_it_at_once_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_cpu, "_EVERY_S", 0.0)
+    monkeypatch.setattr(cpu_times, "_EVERY_S", 0.0)
     told: list[CpuSpent] = []
 
     def tell(event: CpuSpent) -> None:
@@ -47,5 +47,5 @@ def test_the_engine_hears_of_it_at_once_and_again(monkeypatch: pytest.MonkeyPatc
         burn()
 
     with pytest.raises(Enough):
-        asyncio.run(own_cpu.keep(tell))
+        asyncio.run(cpu_times.keep(tell))
     assert told[1].spent_ns - told[0].spent_ns >= BUSY_NS

@@ -9,7 +9,7 @@ from atfnd.diagnose.gain import Parts
 from atfnd.diagnose.pairs import Counted, Tally, of_nic, paired
 from atfnd.kernel.netlink.rtnl import Link
 from atfnd.model import ForwardedCount, NicView, Pair
-from atfnd.observe.nics.stacked import lowest
+from atfnd.observe.nics.forwarded import lowest
 from tests.machines import topology
 from tests.values import NIC
 

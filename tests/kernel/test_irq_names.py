@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from atfnd.kernel.interrupts.irq_names import Named, queue_irqs
-from atfnd.kernel.interrupts.irq_proof import IrqProof
+from atfnd.kernel.interrupts.irq_names import IrqProof, Named, queue_irqs
 from atfnd.kernel.interrupts.napi import Napi
 from atfnd.nic.ethtool.queues import napi_of
 

@@ -23,7 +23,7 @@ from atfnd.move.timer import Times
 from atfnd.move.verdict import Mode
 from atfnd.nic.lab.device import FIRST_RING
 from atfnd.nic.lab.interrupts import clear, cpus_of
-from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.machine.busy import handoffs
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
 from tests.applications import delivered

@@ -17,8 +17,7 @@ import pytest
 
 from atfnd.kernel.interrupts.irq import deliveries
 from atfnd.model import NicFacts
-from atfnd.observe.machine.busy import BusyCpus
-from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.machine.busy import BusyCpus, handoffs
 from atfnd.observe.nics.costs import Costs
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.processes.cpu_time import context_switches, ran_ns

@@ -16,7 +16,7 @@ import pytest
 
 from atfnd.kernel.interrupts.packet_steering import FLOW_ENTRIES
 from atfnd.model import Action, Match, Outcome, Protocol
-from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.machine.busy import handoffs
 from atfnd.observe.sockets.transit import Passage, Transit
 from atfnd.program import rfs
 from bench.traffic.sequence import sequence

@@ -382,7 +382,7 @@ static PyType_Slot slots[] = {
 };
 
 PyType_Spec observer_type = {
-	.name = "atfnd.bpf._bpf.Observer",
+	.name = "atfnd.bpf._bpf.ObserverPrograms",
 	.basicsize = sizeof(struct observer_object),
 	.flags = Py_TPFLAGS_DEFAULT,
 	.slots = slots,

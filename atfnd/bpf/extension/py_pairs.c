@@ -73,7 +73,7 @@ static PyType_Slot slots[] = {
 };
 
 PyType_Spec pairs_type = {
-	.name = "atfnd.bpf._bpf.Pairs",
+	.name = "atfnd.bpf._bpf.PairsPrograms",
 	.basicsize = sizeof(struct attached_object),
 	.flags = Py_TPFLAGS_DEFAULT,
 	.slots = slots,

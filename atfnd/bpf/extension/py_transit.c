@@ -159,7 +159,7 @@ static PyType_Slot transit_slots[] = {
 };
 
 PyType_Spec transit_type = {
-	.name = "atfnd.bpf._bpf.Transit",
+	.name = "atfnd.bpf._bpf.TransitPrograms",
 	.basicsize = sizeof(struct transit_object),
 	.flags = Py_TPFLAGS_DEFAULT,
 	.slots = transit_slots,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
  * What a policy's rules come to where they are judged: in the observer's BPF programs, and, the same
- * code, for tests (py_clause.c). atfnd/model/clause.py says what a list of clauses means.
+ * code, for tests (py_clause.c). atfnd/model/policy.py says what a list of clauses means.
  */
 #ifndef ATFND_CLAUSE_H
 #define ATFND_CLAUSE_H

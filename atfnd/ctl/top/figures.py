@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from atfnd.ctl.client import Row
 from atfnd.ctl.top.look import Look, Looks
-from atfnd.ctl.top.rates import Rates, Reading
 
-__all__ = ["MOVES", "CpuFigure", "Figures", "FlowFigure", "QueueFigure", "Series"]
+__all__ = [
+    "MOVES",
+    "WINDOW_NS",
+    "CpuFigure",
+    "Figures",
+    "FlowFigure",
+    "QueueFigure",
+    "Rates",
+    "Reading",
+    "Series",
+]
+
 __all__ += ["figures_once", "is_move"]
 
 MOVES = 50  # that are kept
@@ -188,3 +199,45 @@ def _readings(look: Look) -> Iterator[tuple[Hashable, Reading]]:
         yield ("softirq", row["cpu"]), Reading(at_ns, row["softirq_ns"])
     for row in look.cpu_time["napi_threads"]:
         yield ("ran", row["nic"], row["queue"]), Reading(at_ns, row["ran_ns"])
+
+
+WINDOW_NS = 500_000_000  # a rate covers at least this time, if readings reach back so far
+
+
+class Reading(NamedTuple):
+    """A counter, and when it was read (CLOCK_MONOTONIC)."""
+
+    at_ns: int
+    total: int
+
+
+class Rates:
+    """Readings by counter: as many of each as a rate over WINDOW_NS needs."""
+
+    def __init__(self) -> None:
+        self._readings: dict[Hashable, tuple[Reading, ...]] = {}
+
+    def see(self, readings: Iterable[tuple[Hashable, Reading]]) -> None:
+        """The present values of all counters; a counter that is not among them is forgotten."""
+        self._readings = {of: _grown(self._readings.get(of, ()), new) for of, new in readings}
+
+    def per_s(self, of: Hashable) -> float | None:
+        """Of one counter; None: it was read once."""
+        known = self._readings.get(of, ())
+        if len(known) < 2:
+            return None
+        first, last = known[0], known[-1]
+        return (last.total - first.total) * 1e9 / (last.at_ns - first.at_ns)
+
+
+def _grown(known: tuple[Reading, ...], new: Reading) -> tuple[Reading, ...]:
+    """The readings, without those that are older than a rate needs. A counter that went down has
+    started again."""
+    if not known or new.total < known[-1].total:
+        return (new,)
+    if new.at_ns <= known[-1].at_ns:
+        return known
+    grown = (*known, new)
+    while len(grown) > 2 and new.at_ns - grown[1].at_ns >= WINDOW_NS:
+        grown = grown[1:]
+    return grown

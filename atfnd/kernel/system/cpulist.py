@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """CPU lists as the kernel writes them ("0-3,8"), masks ("ff,0000000f"), and sets of CPU numbers.
-No I/O.
+No I/O, except by `online` (Documentation/ABI/testing/sysfs-devices-system-cpu).
 
 Format: lib/bitmap-str.c bitmap_parselist() and "%*pbl", bitmap_parse() and "%*pb"; cpuset(7)
 "Formats". A stride ("0-30:2/4", used groups of a group size) is read, never written.
@@ -9,8 +9,9 @@ Format: lib/bitmap-str.c bitmap_parselist() and "%*pbl", bitmap_parse() and "%*p
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
-__all__ = ["format_cpulist", "format_cpumask", "parse_cpulist", "parse_cpumask"]
+__all__ = ["format_cpulist", "format_cpumask", "online", "parse_cpulist", "parse_cpumask"]
 
 
 def parse_cpulist(text: str) -> frozenset[int]:
@@ -62,3 +63,8 @@ def format_cpumask(cpus: Iterable[int]) -> str:
     bits = sum(1 << cpu for cpu in set(cpus))
     words = [f"{bits >> at & 0xFFFFFFFF:08x}" for at in range(0, max(bits.bit_length(), 1), 32)]
     return ",".join(reversed(words)).lstrip("0,") or "0"
+
+
+def online(root: Path = Path("/")) -> frozenset[int]:
+    """CPUs that run tasks now (/sys/devices/system/cpu/online)."""
+    return parse_cpulist((root / "sys/devices/system/cpu/online").read_text())

@@ -28,8 +28,7 @@ from atfnd.kernel.interrupts.irq import (
     device_irqs,
     set_affinity,
 )
-from atfnd.kernel.interrupts.irq_names import Named, QueueIrq, queue_irqs
-from atfnd.kernel.interrupts.irq_proof import IrqProof
+from atfnd.kernel.interrupts.irq_names import IrqProof, Named, QueueIrq, queue_irqs
 from atfnd.kernel.interrupts.napi import Napi, thread_cpus
 from atfnd.kernel.interrupts.napi_threads import polled
 from atfnd.kernel.interrupts.packet_steering import receive_queues

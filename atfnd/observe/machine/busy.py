@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""How long each CPU was busy, and with the network's softirqs: atfnd/bpf/programs/busy.bpf.c.
+"""How long each CPU was busy, and with the network's softirqs: atfnd/bpf/programs/busy.bpf.c. And
+handoffs: how often one interrupted another to have it take packets over, as RPS and RFS do.
 
 It costs some 50 ns a context switch and a softirq while it runs, so it runs during a measurement
-only. OSError: the kernel refuses the program.
+only. OSError: the kernel refuses the program. Handoffs are in /proc/net/softnet_stat, a line a CPU
+in hexadecimal (net/core/net-procfs.c, softnet_seq_show).
 """
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 
-__all__ = ["BusyCpus", "BusyTimes"]
+__all__ = ["BusyCpus", "BusyTimes", "handoffs"]
 
 
 class BusyTimes(NamedTuple):
@@ -46,3 +49,17 @@ class BusyCpus:
 
     def close(self) -> None:
         self._counter.close()
+
+
+_RECEIVED_RPS = 9  # column
+
+
+def handoffs(root: str = "/proc") -> int | None:
+    """Since boot, of all CPUs. None: the kernel has no such column."""
+    try:
+        rows = [line.split() for line in Path(f"{root}/net/softnet_stat").read_text().splitlines()]
+    except FileNotFoundError:
+        return None
+    if any(len(row) <= _RECEIVED_RPS for row in rows):
+        return None
+    return sum(int(row[_RECEIVED_RPS], 16) for row in rows)

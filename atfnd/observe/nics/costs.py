@@ -17,8 +17,7 @@ from threading import Lock
 from atfnd.kernel.interrupts.irq import deliveries
 from atfnd.model import NicFacts, ReadBytes, SlotReading
 from atfnd.nic import Nic
-from atfnd.observe.machine.busy import BusyCpus
-from atfnd.observe.machine.softnet import handoffs
+from atfnd.observe.machine.busy import BusyCpus, handoffs
 from atfnd.observe.processes.cpu_time import context_switches, ran_ns, threads_ran_ns
 from atfnd.observe.sockets.round_trips import RoundTrips
 

@@ -3,23 +3,24 @@
 (atfnd/bpf/programs/pairs.bpf.c).
 
 Every packet that the machine sends takes longer while it counts, so it counts only while somebody
-waits for the result. OSError: the kernel refuses the program.
+waits for the result. OSError: the kernel refuses the program. Of interfaces that stand upon others
+it says where their packets come in and go out; not of tunnels: these may come by any interface.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
-from atfnd.kernel.netlink.rtnl import links
+from atfnd.kernel.netlink.rtnl import Link, links
 from atfnd.kernel.system.netns import identity, named
 from atfnd.model import ForwardedCount
-from atfnd.observe.nics.stacked import lowest
 
-__all__ = ["ForwardedPackets", "InterfaceMap", "interfaces", "namespace"]
+__all__ = ["ForwardedPackets", "InterfaceMap", "interfaces", "lowest", "namespace"]
 
 
 class InterfaceMap(NamedTuple):
@@ -56,7 +57,7 @@ class ForwardedPackets:
     """Counts what every namespace forwards, until `close`."""
 
     def __init__(self) -> None:
-        self._counter = _bpf.Pairs()
+        self._counter = _bpf.PairsPrograms()
         self._map = self._counter.map()
         self._key, self._count = layout("pairs", "pair_key"), layout("pairs", "pair_count")
 
@@ -74,3 +75,26 @@ class ForwardedPackets:
     def close(self) -> None:
         """Detach; nothing is left in the kernel."""
         self._counter.close()
+
+
+_ON_ONE, _OF_PORTS = {"ipvlan", "macvlan", "vlan"}, {"bond", "bridge", "team", "vrf"}
+_DEEPEST = 8  # MAX_NEST_DEV (include/linux/netdevice.h)
+
+
+def lowest(links: Mapping[int, Link]) -> dict[int, frozenset[int]]:
+    """What is at the bottom (ifindex) of each VLAN, macvlan, ipvlan, bond, team, bridge and VRF
+    that stands upon others in the same namespace. Others are not in the answer."""
+    below = defaultdict[int, set[int]](set)
+    for ifindex, link in links.items():
+        master = links.get(link.master or 0)
+        if link.kind in _ON_ONE and link.lower is not None and link.lower in links:
+            below[ifindex].add(link.lower)
+        if link.master is not None and master is not None and master.kind in _OF_PORTS:
+            below[link.master].add(ifindex)
+    found = {upper: frozenset(under) for upper, under in below.items()}
+    for _ in range(_DEEPEST):
+        found = {
+            upper: frozenset[int]().union(*(found.get(each, {each}) for each in under))
+            for upper, under in found.items()
+        }
+    return found

@@ -13,12 +13,13 @@ ms for 0.04), reads the whole command line (22 ms for one of 600,000 words, wher
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from atfnd.kernel.system.procfs import read
 from atfnd.model import Process
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "occupied"]
 
 _HIDDEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 _MOST = 4096
@@ -67,3 +68,18 @@ def _path(lines: str) -> str | None:
         paths[controllers] = path.removesuffix(" (deleted)")
     unified = paths.get("")
     return paths.get("name=systemd", unified) if unified in (None, "/") else unified
+
+
+def occupied(root: str = "/proc") -> frozenset[str]:
+    """The paths of the cgroups of version 2 in which there is a process."""
+    found = (_cgroup_of(f"{root}/{each}") for each in os.listdir(root) if each.isdigit())
+    return frozenset(path for path in found if path is not None)
+
+
+def _cgroup_of(process: str) -> str | None:
+    """None: the process is gone, or has none."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for line in read(f"{process}/cgroup").splitlines():
+            if line.startswith("0::"):
+                return line[3:].removesuffix(" (deleted)")
+    return None

@@ -123,7 +123,7 @@ class BpfObserver:
     name = "bpf"
 
     def __init__(self, qualify: Qualify, report_again_ns: int = _REPORT_AGAIN_NS) -> None:
-        self._bpf, self._report_again_ns = _bpf.Observer(), report_again_ns
+        self._bpf, self._report_again_ns = _bpf.ObserverPrograms(), report_again_ns
         self._napi_map, self._due = self._bpf.map("napis"), self._bpf.map("due")
         self._parts = self._bpf.map("cpu_parts")
         self._clauses = ClauseMaps(self._bpf)

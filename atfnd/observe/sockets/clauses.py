@@ -58,7 +58,7 @@ def _network(end: str, network: Network | None) -> dict[str, int | bytes]:
 class ClauseMaps:
     """The maps of one observer's programs."""
 
-    def __init__(self, programs: _bpf.Observer) -> None:
+    def __init__(self, programs: _bpf.ObserverPrograms) -> None:
         self._clauses, self._groups = programs.map("clauses"), programs.map("groups")
         self.generation = 0
         self._known: set[int] = set()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from atfnd.bpf import _bpf
 from atfnd.bpf.layout import layout
 from atfnd.kernel.system.cgroup import open_root
-from atfnd.kernel.system.cpus import online
+from atfnd.kernel.system.cpulist import online
 
 __all__ = ["HOLDS", "HoldEnd", "HoldResult", "Late", "Passage", "PollEnd", "Transit"]
 
@@ -125,7 +125,7 @@ class Transit:
     """Watches at most `flows` flows and 16 queues. OSError: the kernel refuses the programs."""
 
     def __init__(self, flows: int = 1024) -> None:
-        self._bpf, self._started = _bpf.Transit(flows), False
+        self._bpf, self._started = _bpf.TransitPrograms(flows), False
 
     def start(self) -> None:
         """Attach: from now on every packet that reaches a socket of the machine is looked at, and
