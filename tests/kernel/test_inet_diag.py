@@ -90,7 +90,8 @@ def test_lost_ends_are_counted(net: Net) -> None:
         """Until the kernel dropped ends that found no room; a column of netlink."""
         for _ in range(20_000):
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
-        rows = [line.split() for line in Path("/proc/thread-self/net/netlink").read_text().splitlines()]
+        lines = Path("/proc/thread-self/net/netlink").read_text().splitlines()
+        rows = [line.split() for line in lines]
         return sum(int(row[rows[0].index("Drops")]) for row in rows[1:])
 
     until(lambda: net.inside(storm), "an overrun", 60)
