@@ -106,7 +106,7 @@ def restore(run_dir: RunDir = Path("/run/atfnd")) -> None:
 def check(files: Files = None, config: Config = None, for_host: ForHost = None) -> None:
     """Read the policy, report mistakes and what is probably not meant; exit 2 if there are
     mistakes."""
-    from atfnd.cli.check import check  # fmt: skip
+    from atfnd.cli.facts import check  # fmt: skip
 
     check(files or [], config, for_host)
 

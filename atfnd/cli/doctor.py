@@ -24,7 +24,7 @@ from atfnd.model import Finding, Level, NicView, Policy
 from atfnd.nic.driver import lab_is_there
 from atfnd.observe.machine.machine import machine
 from atfnd.observe.machine.topology import CpuWatch, topology
-from atfnd.observe.processes.cpu_users import cpu_users
+from atfnd.observe.processes.cpuset import cpu_users
 from atfnd.observe.sockets.choose import choose
 from atfnd.policy.file.load import load
 from atfnd.serve.api.views import doctor_view

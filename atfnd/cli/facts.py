@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`atfnd doctor --facts`: this machine, as `atfnd check --for-host` has to know it. Writes nothing,
+"""`atfnd doctor --facts`: this machine, as `atfnd check --for-host` has to know it. And `atfnd
+check`: the policy, compared with this machine or with such facts of another one. Writes nothing,
 and needs no root: what needs a right that the caller lacks is None.
 """
 
@@ -8,18 +9,21 @@ from __future__ import annotations
 import os
 import pwd
 from contextlib import suppress
+from pathlib import Path
 
-from atfnd.cli.check import units_here
 from atfnd.daemon.glance import glance
 from atfnd.errors import OperatorError
 from atfnd.model import FoundInterface, Policy
 from atfnd.observe.machine.machine import interfaces
 from atfnd.observe.machine.topology import topology
-from atfnd.policy.file.host import Host, HostInterface
+from atfnd.observe.processes.process import occupied
+from atfnd.policy.file.host import Host, HostInterface, read_host
 from atfnd.policy.file.load import built_in
+from atfnd.policy.file.load import check as check_policy
 from atfnd.policy.file.problem import printable
+from atfnd.policy.match.systemd import units_in
 
-__all__ = ["facts_here"]
+__all__ = ["check", "facts_here", "units_here"]
 
 
 def facts_here() -> Host:
@@ -60,3 +64,21 @@ def _interface(found: FoundInterface, policy: Policy) -> HostInterface:
         filter_slots=slots,
         lower=found.lower,
     )
+
+
+def check(files: list[Path], config: Path | None, for_host: Path | None) -> None:
+    """Print what the policy says, and on stderr what is probably not meant. PolicyError: it has
+    mistakes."""
+    if files and config is not None:
+        raise OperatorError("FILE and --config both say what to read", "name files, or --config")
+    if for_host is not None:
+        check_policy(config, files, read_host(for_host))
+        return
+    there = [HostInterface(name=each.name, lower=each.lower) for each in interfaces()]
+    check_policy(config, files, interfaces=there, units=units_here())
+
+
+def units_here() -> tuple[str, ...]:
+    """The units of systemd that a process of this machine is in; none, where there is no
+    systemd."""
+    return tuple(sorted({unit for path in occupied() for unit in units_in(path)}))

@@ -60,7 +60,7 @@ from atfnd.model import (
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.machine import machine
-from atfnd.observe.processes.cpu_users import cpu_users
+from atfnd.observe.processes.cpuset import cpu_users
 from atfnd.serve.log.event_log import EventLog
 from atfnd.serve.notify import Notify
 

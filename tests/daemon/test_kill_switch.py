@@ -37,7 +37,7 @@ from atfnd.model import Policy
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.record_file import Record, RecordFile, Unrecorded
-from atfnd.serve.api.accepting import AT_ONCE, Accepting
+from atfnd.serve.api.door import AT_ONCE, Accepting
 from atfnd.serve.log.event_log import EventLog
 from atfnd.socket_path import of_root
 from tests.asking import atfnctl, get, refusal

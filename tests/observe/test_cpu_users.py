@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from atfnd.observe.processes.cpu_users import cpu_users
+from atfnd.observe.processes.cpuset import cpu_users
 from tests.wait import until
 
 FIRST, OTHER, *_ = sorted(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from atfnd.serve.api.accepting import NO_ROOM_S, Accepting
+from atfnd.serve.api.door import NO_ROOM_S, Accepting
 
 __all__: list[str] = []
 

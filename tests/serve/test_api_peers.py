@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from atfnd.serve.api import door, pace
+from atfnd.serve.api import door
 from tests.asking import get
 from tests.peers import connected
 from tests.published import Published, Serving, serving, three_flows
@@ -172,8 +172,8 @@ class TestPace:
     def test_a_user_that_asks_too_often(
         self, daemon: Serving, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pace, "EVERY_S", 60.0)
-        monkeypatch.setattr(pace, "AT_ONCE", 2)
+        monkeypatch.setattr(door, "EVERY_S", 60.0)
+        monkeypatch.setattr(door, "REQUESTS_AT_ONCE", 2)
         with ExitStack() as stack:
             first, answers = self.asked(daemon, stack, NOBODY, "/v1/status", "/nowhere")
             assert answers == [b"HTTP/1.1 200", b"HTTP/1.1 404"]
@@ -186,8 +186,8 @@ class TestPace:
     def test_a_user_whose_answers_take_long(
         self, daemon: Serving, monkeypatch: pytest.MonkeyPatch, path: str
     ) -> None:
-        monkeypatch.setattr(pace, "EVERY_S", 0.0)
-        monkeypatch.setattr(pace, "REST", 1e9)
+        monkeypatch.setattr(door, "EVERY_S", 0.0)
+        monkeypatch.setattr(door, "REST", 1e9)
         with ExitStack() as stack:
             cheap, answers = self.asked(daemon, stack, NOBODY, *["/v1/status"] * 100)
             assert set(answers) == {b"HTTP/1.1 200"}

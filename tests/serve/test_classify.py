@@ -7,7 +7,7 @@ import pytest
 
 from atfnd.model import FlowKey, Match, Protocol
 from atfnd.serve.api.views import match_text
-from atfnd.serve.explain.classify import catching_filter, covers
+from atfnd.serve.explain.chain import catching_filter, covers
 from tests.published import key, rule
 
 

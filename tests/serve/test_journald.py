@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.model import Event
-from atfnd.serve.log.journald import Journald, fields_of, native
-from atfnd.serve.log.line import Stderr, priority_of
+from atfnd.serve.log.journald import Journald, Stderr, fields_of, native, priority_of
 from tests.bed import a_bed
 from tests.labs import Lab
 from tests.values import key

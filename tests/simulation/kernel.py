@@ -23,7 +23,7 @@ from atfnd.policy.file.placement import wrong_cpus
 from atfnd.policy.match.matching import Sources
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from atfnd.serve.log.line import line_of
+from atfnd.serve.log.journald import line_of
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancers
 from tests.simulation.forwarded import Forwards
@@ -306,7 +306,7 @@ class _ReportingMover(Mover):
 
 
 class _Log:
-    """Stands for `serve.log.line.Stderr`."""
+    """Stands for `serve.log.journald.Stderr`."""
 
     def __init__(self, said: Callable[[str, str], None]) -> None:
         self._said, self.lost = said, 0

@@ -19,15 +19,13 @@ from aiohttp import web
 
 from atfnd.errors import OperatorError
 from atfnd.serve import Source
-from atfnd.serve.api.accepting import Accepting
 from atfnd.serve.api.answers import error
 from atfnd.serve.api.decisions import Decisions
-from atfnd.serve.api.door import Door, uid_of
+from atfnd.serve.api.door import Accepting, Door, UserPace, uid_of
 from atfnd.serve.api.events import Events
 from atfnd.serve.api.flows import Flows
 from atfnd.serve.api.gain import GainRoutes
 from atfnd.serve.api.measuring import MeasuringRoutes
-from atfnd.serve.api.pace import UserPace
 from atfnd.serve.api.pairs import PairRoutes
 from atfnd.serve.api.requests import (
     BODY_BYTES,

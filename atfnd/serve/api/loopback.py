@@ -19,9 +19,8 @@ from pathlib import Path
 from aiohttp import web
 
 from atfnd.serve import Source
-from atfnd.serve.api.accepting import Accepting
 from atfnd.serve.api.answers import error, query_of
-from atfnd.serve.api.door import Door
+from atfnd.serve.api.door import Accepting, Door
 from atfnd.serve.api.flows import Flows
 from atfnd.serve.api.pairs import PairRoutes
 from atfnd.serve.api.requests import (

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The chain of a flow, link by link, in sentences: thread, policy, rule, queue, NAPI, CPU. Pure."""
+"""The chain of a flow, link by link, in sentences: thread, policy, rule, queue, NAPI, CPU. Pure.
+
+Which filter of a NIC catches the flow is the NIC's own decision, repeated on its published table:
+the lowest location wins (ethtool(8), --config-ntuple).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from atfnd.model import (
     Filter,
     Flow,
     FlowKey,
+    Match,
     NicView,
     Queue,
     Reception,
@@ -15,12 +22,23 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
     Topology,
+    network_of,
 )
 from atfnd.model.rss_hash import hash_known, type_of
 from atfnd.serve.api.views import filter_text
-from atfnd.serve.explain.classify import unread
 
-__all__ = ["nic_links", "policy_link", "queue_link", "queue_of", "seen_link", "socket_link"]
+__all__ = [
+    "catching_filter",
+    "covers",
+    "nic_links",
+    "policy_link",
+    "queue_link",
+    "queue_of",
+    "seen_link",
+    "socket_link",
+    "unread",
+]
+
 __all__ += ["thread_link"]
 
 
@@ -167,3 +185,36 @@ def _kinship(rx_cpu: int, app_cpu: int, topology: Topology) -> str:
     if rx.node is not None and app.node is not None:
         return f"on NUMA node {rx.node}, the application's CPU {app_cpu} is on node {app.node}"
     return f"not the application's CPU {app_cpu}"
+
+
+def covers(match: Match, key: FlowKey) -> bool:
+    """Every packet of the flow satisfies `match`. The flow of an unconnected socket leaves the
+    remote open: a filter that names a remote catches only a part of it, and does not cover it."""
+    return (
+        match.family == key.family
+        and match.protocol in (None, key.protocol)
+        and match.src_port in (None, key.remote_port)
+        and match.dst_port in (None, key.local_port)
+        and _inside(key.remote, match.src, match.src_prefix)
+        and _inside(key.local, match.dst, match.dst_prefix)
+    )
+
+
+def _inside(address: bytes, network: bytes | None, prefix: int) -> bool:
+    return network is None or (any(address) and network_of(address, prefix) == network)
+
+
+def catching_filter(filters: Iterable[Filter], key: FlowKey) -> Filter | None:
+    """The filter that decides for this flow; None: RSS does. Filters of other shapes are not judged
+    here: see `unread`."""
+    matching = (each for each in filters if each.match is not None and covers(each.match, key))
+    return min(matching, key=lambda each: each.location, default=None)
+
+
+def unread(filters: Iterable[Filter], before: Filter | None) -> list[Filter]:
+    """Filters of shapes that `Match` cannot express, which may catch the flow first."""
+    return [
+        each
+        for each in filters
+        if each.match is None and (before is None or each.location < before.location)
+    ]

@@ -26,6 +26,7 @@ from atfnd.model import (
 from atfnd.serve.api.moves import move_link
 from atfnd.serve.api.views import filter_text, placed
 from atfnd.serve.explain.chain import (
+    catching_filter,
     nic_links,
     policy_link,
     queue_of,
@@ -33,7 +34,6 @@ from atfnd.serve.explain.chain import (
     socket_link,
     thread_link,
 )
-from atfnd.serve.explain.classify import catching_filter
 from atfnd.serve.explain.steering_method import by_entry, by_port, by_rfs, in_the_shade, method_link
 
 __all__ = ["Explanation", "explain", "explain_absent", "explain_several", "explain_unsteered"]

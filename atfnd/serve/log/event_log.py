@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from atfnd.model import Event, FlowKey
-from atfnd.serve.log.journald import Journald
-from atfnd.serve.log.line import Stderr
+from atfnd.serve.log.journald import Journald, Stderr
 
 __all__ = ["EventLog"]
 
