@@ -163,16 +163,18 @@ def _without_filter(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow
     return flow._replace(state=state, location=None, target_queue=target, moved_ns=at_ns, why=why)
 
 
-def moved(key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool) -> bool:
-    """Write how a move ended into the flow's entry; a move that was put off is decided again later.
-    False: that it was put off, and why, is already known."""
+def moved(
+    key: FlowKey, move: Move, memory: Memory, now_ns: int, *, deferred: bool, barred: bool = False
+) -> bool:
+    """Write how a move ended into the flow's entry; a move that was put off is decided again later,
+    `barred` as `Ended` has it. False: that it was put off, and why, is already known."""
     flow = memory.table.get(key)
     if flow is None:
         return not deferred
     if not deferred:
         memory.table.put(flow._replace(move=move))
         return True
-    memory.put_off(flow, move.why, now_ns, tried=move.mechanism != "none")
+    memory.put_off(flow, move.why, now_ns, barred=barred)
     news = flow.move is None or (flow.move.verdict, flow.move.why) != (move.verdict, move.why)
     unsteered = flow.location is None
     target = None if unsteered else flow.target_queue

@@ -172,7 +172,7 @@ from atfnd.model.rss_hash import (
 from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed, Wanted
 from atfnd.move.plan import in_order, origins
-from atfnd.move.verdict import Mechanism, Verdict
+from atfnd.move.verdict import Verdict
 from atfnd.policy.match.match import under_policy
 
 __all__ = ["Engine"]
@@ -863,10 +863,10 @@ class Engine:
     def _port_stays(self, key: FlowKey, ended: Ended, now_ns: int) -> bool:
         """If this is a port's filter that is in the NIC and could not be moved or deleted, that is
         tried later. False: it is known why."""
-        entry, tried = self.memory.table.get(key), ended.mechanism is not Mechanism.NONE
+        entry = self.memory.table.get(key)
         if entry is None or entry.location is None or not key.listens:
             return True
-        return self.memory.put_off(entry, ended.why, now_ns, tried=tried)
+        return self.memory.put_off(entry, ended.why, now_ns, barred=ended.barred)
 
     # ---- results of commands
 
@@ -929,7 +929,9 @@ class Engine:
             move = Move(how, verdict.value, ended.why, late, took_ns)
             of_now = ended.action.generation in (0, self.memory.table.generation(key))
             if news := of_now or not deferred:
-                news = audit.moved(key, move, self.memory, now_ns, deferred=deferred)
+                news = audit.moved(
+                    key, move, self.memory, now_ns, deferred=deferred, barred=ended.barred
+                )
         self._say(ReportEnd(ended, news and verdict in NEWS))
 
     def _moves_dropped(self, event: MovesDropped, now_ns: int) -> None:

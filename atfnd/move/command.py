@@ -72,7 +72,8 @@ class DrainEvidence(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A wanted move ended: for the log, `explain` and the table."""
+    """A wanted move ended: for the log, `explain` and the table. `barred`: no mechanism could be
+    tried, and none can as long as the NIC and the flow stay as they are."""
 
     subject: Subject
     action: Action
@@ -81,6 +82,7 @@ class Ended(NamedTuple):
     why: str
     violations: int
     took_ns: int
+    barred: bool = False
 
 
 Command = Watch | Unwatch | Hold | Release | Reread | Write | DrainEvidence | Ended

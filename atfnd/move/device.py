@@ -344,8 +344,7 @@ def _begin(device: NicMoves, wanted: Wanted, choice: Choice, now_ns: int) -> Ste
     subject = wanted.subject
     device = device._replace(waiting=device.waiting.without(subject))
     if choice.mechanism is None:
-        why, action = choice.why, wanted.action
-        return device, (Ended(subject, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0),)
+        return device, (_again(wanted, choice.why)._replace(barred=True),)
     if choice.mechanism is Mechanism.HOLD or _follows_by_loan(device, wanted):
         device = device._replace(loan=device.loan.used(now_ns))
     if wanted.live:

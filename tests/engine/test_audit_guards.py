@@ -249,7 +249,7 @@ def test_an_idle_filter_that_cannot_go_in_order_is_not_asked_for_at_each_look() 
     assert asked(NOW_NS)
     found = entry(known)
     assert found is not None
-    known.put_off(found, "no hold", NOW_NS, tried=True)
+    known.put_off(found, "no hold", NOW_NS, barred=False)
     due_ns = known.table.due_ns(key(1))
     assert due_ns is not None
     assert not asked(due_ns - 1)

@@ -329,7 +329,7 @@ def test_when_a_port_may_be_tried_is_forgotten_with_its_last_listener() -> None:
 def test_a_filter_that_could_not_be_deleted_three_times_is_left(put_off: int) -> None:
     known = weighed({key(1): 0.0, key(2): 1e6}, steered(1), waiting(2))
     for _ in range(put_off):
-        known.put_off(steered(1), "its queue cannot be quiesced", NOW_NS, tried=False)
+        known.put_off(steered(1), "its queue cannot be quiesced", NOW_NS, barred=True)
     known.table.defer(key(1), None)  # it was looked at
     assert swaps(known) == ({key(1): key(2)} if put_off < 3 else {})
 
@@ -341,7 +341,7 @@ def test_nor_is_it_asked_for_by_a_user_who_has_fewer(put_off: int) -> None:
     known = memory(*flows, asks := waiting(3, thread=users[2]))
     for each in flows:
         for _ in range(put_off):
-            known.put_off(each, "its queue cannot be quiesced", NOW_NS, tried=False)
+            known.put_off(each, "its queue cannot be quiesced", NOW_NS, barred=True)
         known.table.defer(each.key, None)
     assert bool(budget.make_room(asks, replace(NIC, armed=True), known)) is (put_off < 3)
 

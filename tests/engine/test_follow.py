@@ -117,7 +117,7 @@ def test_a_flow_that_could_not_be_moved_stays_and_is_tried_again_later_each_time
     move = Move("none", "deferred", "hold: queue 1 has no NAPI thread", 0, 0)
     waits: list[int] = []
     for _ in range(12):
-        news = audit.moved(key(0), move, machine.memory, machine.now_ns, deferred=True)
+        news = audit.moved(key(0), move, machine.memory, machine.now_ns, deferred=True, barred=True)
         assert news == (not waits)
         at_ns = machine.memory.next_due_ns()
         assert at_ns is not None

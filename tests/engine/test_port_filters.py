@@ -255,14 +255,14 @@ def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
     server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
     entry = server.entry()
     assert entry is not None
-    assert server.memory.put_off(entry, "queue 0 cannot be quiesced", 10, tried=False)
+    assert server.memory.put_off(entry, "queue 0 cannot be quiesced", 10, barred=True)
     assert server.look(connection(1, 2)) == ()
     assert server.listeners.why_not[PORT] == "its filter cannot be moved from queue 2 to 1 yet"
     assert server.memory.table.take_due(SECOND_NS) == [PORT]
     assert [each.action.new for each in server.look(connection(1, 2))] == [1]
     entry = server.entry()
     assert entry is not None
-    assert not server.memory.put_off(entry, "queue 3 cannot be quiesced", 10, tried=False)
+    assert not server.memory.put_off(entry, "queue 3 cannot be quiesced", 10, barred=True)
 
 
 @pytest.mark.parametrize("wanted", [False, True])

@@ -8,13 +8,20 @@ from dataclasses import replace
 import pytest
 
 from atfnd.engine import audit
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import MovesReported, NicAttached
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable, Weight
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Flow, FlowState, Move
+from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Move
+from atfnd.move.command import Ended
+from atfnd.move.event import PortChanged, TimerDue
 from atfnd.move.timer import in_ms
+from atfnd.move.verdict import Verdict
+from tests.move.check import PORT
+from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -38,19 +45,19 @@ def waiting(number: int) -> Flow:
     return wanted(number)._replace(state=FlowState.OVERFLOW)
 
 
-def put_off(known: Memory, number: int, why: str = HELD, how: str = "hold") -> int:
+def put_off(known: Memory, number: int, why: str = HELD, *, barred: bool = False) -> int:
     """Milliseconds until it is looked at again."""
-    move = Move(how, "deferred", why, 0, 0)
-    audit.moved(key(number), move, known, NOW_NS, deferred=True)
+    move = Move("none" if barred else "hold", "deferred", why, 0, 0)
+    audit.moved(key(number), move, known, NOW_NS, deferred=True, barred=barred)
     return (known.table.deferred()[key(number)] - NOW_NS) // MS
 
 
-@pytest.mark.parametrize(("how", "most_ms"), [("hold", 4000), ("gap", 4000), ("none", 30_000)])
+@pytest.mark.parametrize(("barred", "most_ms"), [(False, 4000), (True, 30_000)])
 def test_a_move_is_tried_more_seldom_as_long_as_the_same_stands_in_its_way(
-    how: str, most_ms: int
+    barred: bool, most_ms: int
 ) -> None:
     known = memory(wanted(1))
-    pauses = [put_off(known, 1, how=how) for _ in range(12)]
+    pauses = [put_off(known, 1, barred=barred) for _ in range(12)]
     doubled = [min(100 << times, most_ms) for times in range(12)]
     assert pauses == doubled
 
@@ -66,7 +73,34 @@ def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
         "birth: data may be in flight",
         "hold: this NIC does not say when a filter takes effect",
     ]
-    assert [put_off(known, 1, why, how="none") for why in whys] == [200, 400]
+    assert [put_off(known, 1, why, barred=True) for why in whys] == [200, 400]
+
+
+def test_what_was_decided_too_early_is_decided_again_soon() -> None:
+    """Nine times no move could be tried; then one waits while its flow's queue changes."""
+    known, nic, wish = memory(wanted(1)), SteppedNic(), to(1, Mode.STRICT)
+    engine = Engine(known)
+    engine.handle(NicAttached(NIC, armed=True), NOW_NS)
+
+    def put_off_ms() -> int:
+        ends = [each for each in nic.commands if isinstance(each, Ended)]
+        engine.handle(MovesReported(ends), NOW_NS)
+        return (known.table.deferred()[key(1)] - NOW_NS) // MS
+
+    nic(PortChanged(PORT._replace(asynchronous=True)))
+    pauses = []
+    for _ in range(9):
+        nic(wish)
+        pauses.append(put_off_ms())
+    assert pauses == [100 << times for times in range(9)]
+    nic(PortChanged(PORT))
+    now = to(1, Mode.IMMEDIATE)
+    nic(now)
+    nic(wish)
+    nic.written(now)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]
+    assert put_off_ms() == 100
 
 
 def test_a_flow_whose_thread_has_moved_is_tried_at_once_and_then_no_more_often() -> None:

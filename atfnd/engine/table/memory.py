@@ -57,7 +57,7 @@ _DROPS = 7  # times that the NIC drops a flow's rule before the flow is left to 
 _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 _LOOK_NS = 1_000_000_000  # between two looks at queue owners, if nothing asks for one earlier
 _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
-_AGAIN_MAX_NS, _TRIED_AGAIN_MAX_NS = 30_000_000_000, 4_000_000_000
+_AGAIN_MAX_NS, _BARRED_MAX_NS = 4_000_000_000, 30_000_000_000
 NEVER_NS = 1 << 63
 _MAY_OWN = Placement.CORE, Placement.AUTO  # AUTO while it is on its core
 
@@ -374,16 +374,17 @@ class Memory:
             self.table.note(flow.key, replace(notes, turn_ns=turn_ns))
         return at_ns
 
-    def put_off(self, flow: Flow, why: str, now_ns: int, *, tried: bool) -> bool:
+    def put_off(self, flow: Flow, why: str, now_ns: int, *, barred: bool) -> bool:
         """A move of this flow did not happen: look again, later each time for the same reason,
-        whatever the numbers in it are. What was tried may succeed the next time, and is never left
-        for as long as what cannot be tried. False: it was put off for this reason before."""
+        whatever the numbers in it are. What was tried, or decided by what has changed meanwhile,
+        may succeed the next time, and is never left for as long as what is `barred` (`Ended`).
+        False: it was put off for this reason before."""
         why = "".join(each for each in why if not each.isdigit())
         notes = self.table.noted(flow.key)
-        times = notes.deferrals if why == notes.put_off or not tried else 0
+        times = notes.deferrals if why == notes.put_off or barred else 0
         self.table.note(flow.key, replace(notes, deferrals=times + 1, put_off=why))
         back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
-        most_ns = _TRIED_AGAIN_MAX_NS if tried else _AGAIN_MAX_NS
+        most_ns = _BARRED_MAX_NS if barred else _AGAIN_MAX_NS
         self.table.defer(flow.key, now_ns + min(back_off_ns, most_ns))
         return why != notes.put_off
 
