@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from atfnd.engine import audit
+from atfnd.engine.command import Begin
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import QueuesLooked
 from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.placement import renew, steer
@@ -28,6 +31,7 @@ from atfnd.model import (
     Listening,
     Match,
     Mode,
+    Move,
     NicView,
     Outcome,
     Placement,
@@ -404,6 +408,7 @@ def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back()
     server.done(server.look())
     server.reads(THREAD, SECOND_NS)
     server.reads(OTHER, SECOND_NS)
+    audit.moved(PORT, Move("birth", "verified", "", 0, 1), server.memory, 10, deferred=False)
     came, elsewhere = connection(1, 2), connection(2, 0)
     server.memory.table.put(flow(2, location=4, target_queue=0, app_cpu=0))
     pin, delete = server.look(came, elsewhere, now_ns=2 * SECOND_NS)
@@ -423,8 +428,27 @@ def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back()
     kept = server.entry(key(1))
     assert kept is not None
     assert (kept.cookie, kept.target_queue, kept.state) == (1001, 2, FlowState.STEERED)
+    assert kept.move is None  # that was its port's
     assert server.look(came, elsewhere, now_ns=3 * SECOND_NS) == ()
     assert "both read" in (server.why or "")
+
+
+def test_a_connection_that_keeps_its_ports_queue_is_not_the_listeners() -> None:
+    """Another thread uses it. The listener is where its own connection is used, and its queue
+    follows it there."""
+    server = Server()
+    server.memory.table.put(flow(2, location=4, target_queue=2, app_cpu=2))
+    server.done(server.look())
+    server.memory.nics["nic"].owned = owning({2: THREAD})
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    server.done(server.look(connection(1, 2), now_ns=2 * SECOND_NS))
+    others = seen(1, 3, thread=OTHER, pinned=False, home=Distance.MACHINE)
+    steer.seen(others, EXACT_WINS, server.rule, server.memory, 3 * SECOND_NS)
+    server.memory.table.put(flow(2, location=4, target_queue=2, app_cpu=1, used_ns=SECOND_NS))
+    looked = Engine(server.memory).handle(QueuesLooked(frozenset(range(4))), 3 * SECOND_NS)
+    [begin] = [each for each in looked if isinstance(each, Begin)]
+    assert [(each.action.queue, each.action.new) for each in begin.wanted] == [(2, 1)]
 
 
 def test_of_many_connections_some_get_their_rule_at_each_look() -> None:

@@ -429,6 +429,7 @@ def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
         return known._replace(why=why)
     return port._replace(key=use.key, cookie=use.cookie, state=FlowState.WANTED, target_queue=None,
         location=None, rx_queue=port.target_queue, used_ns=now_ns, moved_ns=0, why=why,
+        move=None, listener=None,
     )  # fmt: skip
 
 
