@@ -26,7 +26,7 @@ from bench.children import on_one_cpu, prompt
 from bench.forward_load import SIZES, Load, Reception, Run, placed
 from bench.forwarder import RECEIVERS, SENDER, built
 from bench.sim_forwarder import SimForwarder, budget, by_threads, sim_forwarder
-from tests.irqbalance import balancer
+from tests.daemon.irqbalance import balancer
 
 __all__ = ["SIMNIC", "Subject", "measure", "subjects"]
 

@@ -15,8 +15,8 @@ from atfnd.model import FlowKey, Protocol
 from atfnd.model.toeplitz import rss_queue
 from atfnd.nic import Nic
 from bench.meter import FlowCount, Meter
+from tests.kernel.netns import Talker
 from tests.labs import HOST, PEER, Ends, packed
-from tests.netns import Talker
 from tests.wait import until
 
 __all__ = ["CPUS", "Application", "Applications", "delivered", "rss_cpu"]

@@ -14,10 +14,10 @@ import pytest
 
 from atfnd.observe import Price, Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
+from tests.daemon.failing import Traffic, two_flows
 from tests.daemons import OBSERVERS
-from tests.failing import Traffic, two_flows
 from tests.labs import Lab, a_lab
-from tests.observing import Watch, napis
+from tests.observe.observing import Watch, napis
 from tests.tiers import LONG, markers
 
 __all__ = ["flows", "lab", "observer", "own_affinity", "shared_lab", "traffic", "watch"]

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from atfnd.model import FlowKey, Protocol, endpoint
-from tests.asking import atfnctl, forked
 from tests.labs import Lab
+from tests.serve.asking import atfnctl, forked
 from tests.wait import EMULATED, SLOWER, until
 from tests.zygote import Forked
 

@@ -16,10 +16,10 @@ import pytest
 
 from atfnd.errors import OperatorError
 from tests.__main__ import ONCE_MORE
-from tests.debian import build
 from tests.guest import boot
 from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
 from tests.guest.collected import Group, machines_of, not_ended, run_tests, that_failed, together
+from tests.guest.debian import build
 from tests.guest.machine import Machine
 from tests.tiers import DEMAND
 from tests.wait import until

@@ -14,9 +14,9 @@ from subprocess import PIPE
 
 import pytest
 
-from tests.asking import ATFNCTL
 from tests.daemons import ATFND
-from tests.netns import Net
+from tests.kernel.netns import Net
+from tests.serve.asking import ATFNCTL
 from tests.wait import until
 from tests.zygote import Forked
 
@@ -97,7 +97,8 @@ def test_other_limits_are_inherited_by_an_exec() -> None:
 
 
 def test_the_zygote_ends_with_who_asked_it() -> None:
-    words = "from tests.asking import atfnctl; from pathlib import Path; import tests.zygote as z\n"
+    words = "from tests.serve.asking import atfnctl; from pathlib import Path\n"
+    words += "import tests.zygote as z\n"
     words += "atfnctl(Path('/none'), 'status'); print(z._zygotes[0]._process.pid)"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     until(lambda: not Path(f"/proc/{done.stdout.strip()}").exists(), "it is gone")

@@ -45,8 +45,8 @@ IMPORTED = (
     *COMMANDS.values(),
     "atfnd.cli.daemon",
     "atfnd.ctl.verbs",
-    "tests.faulty",
-    "tests.moving",
+    "tests.daemon.faulty",
+    "tests.move.moving",
 )
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from atfnd import __version__
+from tests.cli.refusals import NO_BPF, NO_BTF, NO_ROOT
 from tests.daemons import ATFND, Daemon, standing
 from tests.labs import Lab, unique_name
-from tests.refusals import NO_BPF, NO_BTF, NO_ROOT
 
 __all__: list[str] = []
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from tests.cli.refusals import NO_BTF, NO_ROOT
 from tests.labs import Lab
-from tests.refusals import NO_BTF, NO_ROOT
 
 __all__: list[str] = []
 

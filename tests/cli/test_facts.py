@@ -17,7 +17,7 @@ from atfnd.cli import facts as facts_module
 from atfnd.cli.facts import facts_here
 from atfnd.model import FoundInterface
 from atfnd.policy.file.host import Host, read_host
-from tests.refusals import NO_ROOT
+from tests.cli.refusals import NO_ROOT
 
 __all__: list[str] = []
 

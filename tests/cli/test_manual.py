@@ -14,9 +14,9 @@ import yaml
 from docs.examples import EXAMPLES
 from docs.manual import narrowed, pages
 from docs.reference import sections
-from tests.asking import ATFNCTL
 from tests.daemons import ATFND
 from tests.documented import parsed
+from tests.serve.asking import ATFNCTL
 
 __all__: list[str] = []
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.ctl.columns import FLOW_COLUMNS, ORDERS, Grid, Order, wrapped
-from tests.asking import ATFNCTL, environment, forked
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import ATFNCTL, environment, forked
+from tests.serve.published import Serving, serving, three_flows
 
 __all__: list[str] = []
 

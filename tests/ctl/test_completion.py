@@ -20,9 +20,9 @@ from typer.main import get_command
 
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
-from tests.asking import ATFNCTL, environment, forked
 from tests.daemons import ATFND
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import ATFNCTL, environment, forked
+from tests.serve.published import Serving, serving, three_flows
 
 __all__: list[str] = []
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Cpu, Survey, Topology
-from tests.asking import atfnctl, lines
-from tests.published import Serving, flow, serving, three_flows
-from tests.shown import found
+from tests.serve.asking import atfnctl, lines
+from tests.serve.published import Serving, flow, serving, three_flows
+from tests.serve.shown import found
 
 
 @pytest.fixture

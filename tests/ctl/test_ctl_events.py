@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.ctl.events import Selected, event_lines, folded
-from tests.asking import ATFNCTL, atfnctl, environment, forked, lines
+from tests.ctl.figures import an_event
 from tests.ctl.test_ctl_streams import Stream
-from tests.figures import an_event
-from tests.published import Published, Serving, serving
+from tests.serve.asking import ATFNCTL, atfnctl, environment, forked, lines
+from tests.serve.published import Published, Serving, serving
 from tests.wait import until
 
 __all__: list[str] = []

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.asking import atfnctl
-from tests.published import Published, Serving, serving, three_flows
+from tests.serve.asking import atfnctl
+from tests.serve.published import Published, Serving, serving, three_flows
 
 
 @pytest.fixture

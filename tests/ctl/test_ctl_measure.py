@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from atfnd.ctl.measuring import figure_table
-from tests.asking import ATFNCTL, atfnctl, environment, lines
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import ATFNCTL, atfnctl, environment, lines
+from tests.serve.published import Serving, serving, three_flows
 from tests.wait import until
 
 

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.asking import ATFNCTL, atfnctl, environment
-from tests.published import serving
+from tests.serve.asking import ATFNCTL, atfnctl, environment
+from tests.serve.published import serving
 
 __all__: list[str] = []
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.asking import ATFNCTL, environment
-from tests.published import Serving, flow, serving, three_flows
+from tests.serve.asking import ATFNCTL, environment
+from tests.serve.published import Serving, flow, serving, three_flows
 from tests.wait import until
 
 

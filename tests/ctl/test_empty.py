@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import NicReads, ReadBytes, Survey
-from tests.asking import ATFNCTL, atfnctl, environment, forked, lines
-from tests.published import Published, Serving, serving
+from tests.serve.asking import ATFNCTL, atfnctl, environment, forked, lines
+from tests.serve.published import Published, Serving, serving
 
 __all__: list[str] = []
 

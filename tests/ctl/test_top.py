@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.applications import Application
-from tests.asking import ATFNCTL
 from tests.bed import Bed, a_bed
+from tests.ctl.terminals import PROMPT, Terminal, a_terminal
 from tests.labs import Lab
-from tests.terminals import PROMPT, Terminal, a_terminal
+from tests.serve.asking import ATFNCTL
 from tests.wait import until
 
 __all__: list[str] = []

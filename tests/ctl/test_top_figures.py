@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atfnd.ctl.top.cells import bar, rate
 from atfnd.ctl.top.figures import WINDOW_NS, Rates, Reading, Series, is_move
-from tests.figures import STATUS, a_look, an_event
+from tests.ctl.figures import STATUS, a_look, an_event
 
 __all__: list[str] = []
 

@@ -15,7 +15,7 @@ from atfnd.ctl.top.figures import CpuFigure, Figures, QueueFigure
 from atfnd.ctl.top.forwarded import pairs_in
 from atfnd.ctl.top.frame import Size, flow_lines, frame, page
 from atfnd.ctl.top.view import COLUMNS, View, fitting, shown
-from tests.figures import FIGURES, FORWARDED, STATUS, Row, a_flow, a_pair, an_event
+from tests.ctl.figures import FIGURES, FORWARDED, STATUS, Row, a_flow, a_pair, an_event
 
 __all__: list[str] = []
 

@@ -18,10 +18,10 @@ from atfnd.ctl.client import Client
 from atfnd.ctl.top.asking import PATIENCE_S, Patience
 from atfnd.ctl.top.figures import Series
 from atfnd.ctl.top.look import Looks
-from tests.asking import ATFNCTL, atfnctl, environment
+from tests.ctl.terminals import a_terminal
 from tests.ctl.test_ctl_streams import Stream
-from tests.published import Serving, flow, serving, three_flows
-from tests.terminals import a_terminal
+from tests.serve.asking import ATFNCTL, atfnctl, environment
+from tests.serve.published import Serving, flow, serving, three_flows
 from tests.wait import until
 
 __all__: list[str] = []

@@ -13,7 +13,7 @@ from atfnd.ctl.output import text
 from atfnd.ctl.top.asking import Keys
 from atfnd.ctl.top.figures import FlowFigure
 from atfnd.ctl.top.view import COLUMNS, View, press, shown
-from tests.figures import FLOWS, a_flow
+from tests.ctl.figures import FLOWS, a_flow
 
 __all__: list[str] = []
 

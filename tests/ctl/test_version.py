@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from atfnd import __version__
-from tests.asking import ATFNCTL, forked
 from tests.daemons import ATFND
+from tests.serve.asking import ATFNCTL, forked
 
 __all__: list[str] = []
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from atfnd.model import Match
 from tests.applications import CPUS
 from tests.daemons import USUAL, Daemon, standing
+from tests.kernel.netns import listening
 from tests.labs import Lab
-from tests.netns import listening
 from tests.values import key
 from tests.wait import until
 

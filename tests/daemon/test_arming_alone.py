@@ -29,8 +29,8 @@ from atfnd.engine.event import (
 from atfnd.model import Action, Caps, InterfaceRule, Outcome, SteeringMethod
 from atfnd.nic import Claims
 from atfnd.program.balance import BALANCER
-from tests.fake_nic import CAPS
-from tests.parts import POLICY, Parts, ScriptedNic, parts_of
+from tests.daemon.parts import POLICY, Parts, ScriptedNic, parts_of
+from tests.nic.fake_nic import CAPS
 from tests.values import flow, key
 
 __all__: list[str] = []

@@ -44,10 +44,10 @@ from atfnd.observe.sockets.handshakes import Births
 from atfnd.program.actuator import NicActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from tests.driven import driven
 from tests.engine.test_birth import memory, owning
 from tests.labs import HOST, PEER, Lab
-from tests.observing import Watch, cookie
+from tests.move.driven import driven
+from tests.observe.observing import Watch, cookie
 from tests.values import RULE
 from tests.wait import until
 

@@ -28,7 +28,7 @@ from atfnd.engine.event import (
 from atfnd.model import Born, Connecting, FlowKey, Listening, Mode, SocketUse, ThreadReads
 from atfnd.model.rss_hash import rss_index
 from atfnd.policy.match.matching import Sources
-from tests.parts import POLICY, Parts, parts_of
+from tests.daemon.parts import POLICY, Parts, parts_of
 from tests.values import RULE, THREAD, key
 
 __all__: list[str] = []

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from atfnd.move.timer import Times
-from tests.failing import Traffic, moves, stopped
-from tests.faulty import spinners
+from tests.daemon.failing import Traffic, moves, stopped
+from tests.daemon.faulty import spinners
 from tests.wait import until
 
 HOUR_NS = 3600 * 10**9

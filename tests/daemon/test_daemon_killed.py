@@ -13,9 +13,9 @@ import pytest
 
 from atfnd.program.journals.filter_journal import FilterJournal
 from tests.applications import CPUS, rss_cpu
+from tests.daemon.failing import Traffic, in_kernel, loaded, restarts, restored, stopped
+from tests.daemon.faulty import with_fault
 from tests.daemons import Daemon, standing
-from tests.failing import Traffic, in_kernel, loaded, restarts, restored, stopped
-from tests.faulty import with_fault
 from tests.wait import until
 
 STRICT = """\

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.asking import atfnctl
 from tests.bed import a_bed
 from tests.daemons import standing
 from tests.labs import Lab, a_lab
+from tests.serve.asking import atfnctl
 
 __all__: list[str] = []
 

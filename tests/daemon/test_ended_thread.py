@@ -12,7 +12,7 @@ from atfnd.model import FlowKey, Protocol
 from tests.applications import rss_cpu
 from tests.daemons import Daemon
 from tests.labs import Lab, key_of
-from tests.observing import RIGHT, lockstep, on_cpu
+from tests.observe.observing import RIGHT, lockstep, on_cpu
 from tests.wait import until
 
 __all__: list[str] = []

@@ -50,7 +50,7 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from atfnd.program.journals.filter_journal import FilterJournal
+from tests.daemon.failing import A, B, Traffic, in_kernel, moves, restarts
 from tests.daemons import standing
-from tests.failing import A, B, Traffic, in_kernel, moves, restarts
 from tests.wait import until
 
 ADOPTED, ORPHANED = (

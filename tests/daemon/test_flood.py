@@ -41,7 +41,16 @@ def attempted(lab: Lab) -> int:
 def a_flood(lab: Lab, port: int) -> Iterator[None]:
     """Says at its end how many a second there were."""
     where = (PEER_LINK, PEER_MAC, HOST[socket.AF_INET], str(port), str(PER_S))
-    words = ["ip", "netns", "exec", f"{lab.name}-peer", sys.executable, "-m", "tests.flood", *where]
+    words = [
+        "ip",
+        "netns",
+        "exec",
+        f"{lab.name}-peer",
+        sys.executable,
+        "-m",
+        "tests.daemon.flood",
+        *where,
+    ]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

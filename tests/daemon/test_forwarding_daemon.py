@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.router import OUT, QUEUES, Flow, Router, a_router
 from tests.daemons import ATFND, Daemon, Row
-from tests.router import OUT, QUEUES, Flow, Router, a_router
 from tests.wait import until
 
 __all__: list[str] = []

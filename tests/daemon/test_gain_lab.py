@@ -21,7 +21,7 @@ import pytest
 from tests.bed import Bed, a_bed
 from tests.daemons import Daemon, Row, standing
 from tests.labs import Lab
-from tests.observing import RIGHT, WRONG, Pair, directed, wanders_to
+from tests.observe.observing import RIGHT, WRONG, Pair, directed, wanders_to
 from tests.wait import until
 
 __all__: list[str] = []

@@ -19,7 +19,7 @@ from tests.labs import Lab
 from tests.wait import until
 
 OFTEN = ("env", "ATFND_GUARD_PACE=80")
-COSTLY = (sys.executable, "-m", "tests.costly")
+COSTLY = (sys.executable, "-m", "tests.daemon.costly")
 STRICT = policy(order="strict")
 LONG_S = 270
 

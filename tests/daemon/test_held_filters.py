@@ -12,7 +12,7 @@ import pytest
 
 from atfnd.engine.event import Disarmed, FiltersLeft, FiltersListed
 from atfnd.model import Action, ActionKind, FlowState, Match, SocketUse
-from tests.parts import Parts, parts_of
+from tests.daemon.parts import Parts, parts_of
 from tests.values import flow, key
 
 __all__: list[str] = []

@@ -25,10 +25,10 @@ from atfnd.program.journals import record_file
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.restore import restored
 from atfnd.serve.log.event_log import EventLog
+from tests.daemon.writers import writer
+from tests.engine.standing import like
 from tests.replay.test_replay import POLICY
-from tests.standing import like
 from tests.values import NIC
-from tests.writers import writer
 
 __all__: list[str] = []
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A NIC without filters is served by its indirection table: real queues, entries and traffic.
 
-The lab's NIC says that it has none (tests.refusals.NO_FILTERS); what is delivered where is counted
-by bench/meter.py, which knows nothing of atfnd.
+The lab's NIC says that it has none (`refusals.NO_FILTERS`); what is delivered where is counted by
+bench/meter.py, which knows nothing of atfnd.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from atfnd.model import Rss
 from atfnd.model.toeplitz import rss_entry
 from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
+from tests.cli.refusals import NO_FILTERS
 from tests.daemons import Row
 from tests.labs import Lab
-from tests.refusals import NO_FILTERS
 from tests.wait import until
 
 __all__: list[str] = []

@@ -25,10 +25,10 @@ from atfnd.program import balance
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.irqbalance import balancer, spares
+from tests.daemon.irqbalance import balancer, spares
+from tests.daemon.writers import writer
 from tests.values import NIC
 from tests.wait import until
-from tests.writers import writer
 
 __all__: list[str] = []
 

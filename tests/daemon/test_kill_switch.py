@@ -40,8 +40,8 @@ from atfnd.program.journals.record_file import Record, RecordFile, Unrecorded
 from atfnd.serve.api.door import AT_ONCE, Accepting
 from atfnd.serve.log.event_log import EventLog
 from atfnd.socket_path import of_root
-from tests.asking import atfnctl, get, refusal
-from tests.published import Published, Serving, serving, three_flows
+from tests.serve.asking import atfnctl, get, refusal
+from tests.serve.published import Published, Serving, serving, three_flows
 from tests.serve.test_api_peers import GROUP, NOBODY
 from tests.values import NIC, RULE
 from tests.wait import until

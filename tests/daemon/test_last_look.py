@@ -26,8 +26,8 @@ from atfnd.program.actuator import Trial, trial
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from tests.fake_nic import FakeNic
 from tests.move.test_move_mover import LIKELY
+from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, key
 
 __all__: list[str] = []

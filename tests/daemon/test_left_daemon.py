@@ -12,8 +12,8 @@ from pathlib import Path
 from atfnd.kernel.system.cgroup import open_root
 from tests.bed import a_bed
 from tests.daemons import policy
-from tests.groups import GROUP, UNIT, a_group
 from tests.labs import Lab
+from tests.observe.groups import GROUP, UNIT, a_group
 from tests.wait import until
 
 __all__: list[str] = []

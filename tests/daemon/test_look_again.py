@@ -20,7 +20,7 @@ from atfnd.model import NicView, Queue
 from atfnd.nic import Nic
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.serve.log.event_log import EventLog
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 
 __all__: list[str] = []
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What another program moved stays until `atfnctl resume`: while we run, do not run, and after.
 
-The lab's NIC has no filters here (tests.refusals.NO_FILTERS), so that its table is ours.
+The lab's NIC has no filters here (tests.cli.refusals.NO_FILTERS), so that its table is ours.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 from atfnd.model import Rss
 from tests.applications import delivered
 from tests.bed import Bed, a_bed
+from tests.cli.refusals import NO_FILTERS
 from tests.labs import Lab
-from tests.refusals import NO_FILTERS
 from tests.wait import until
 
 __all__: list[str] = []

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bed import Bed, a_bed
+from tests.daemon.matches import KINDS, port, rules, under
 from tests.daemons import OBSERVERS, policy
-from tests.groups import GROUP, UNIT, a_group
 from tests.labs import Lab
-from tests.matches import KINDS, port, rules, under
+from tests.observe.groups import GROUP, UNIT, a_group
 
 
 def first(observer: str) -> int:

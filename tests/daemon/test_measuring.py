@@ -15,12 +15,12 @@ from subprocess import PIPE
 import pytest
 
 from atfnd.model import Match
-from tests.asking import ATFNCTL, environment
 from tests.bed import Bed, a_bed
+from tests.daemon.failing import LEAVE
 from tests.daemons import EVERYTHING, STOP_S
-from tests.failing import LEAVE
 from tests.labs import Lab
-from tests.shown import key
+from tests.serve.asking import ATFNCTL, environment
+from tests.serve.shown import key
 from tests.wait import until
 from tests.zygote import Forked
 

@@ -23,8 +23,8 @@ from atfnd.move.verdict import Mode
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from tests.daemon.test_last_look import Measured
-from tests.fake_nic import FakeNic
 from tests.move.test_move_mover import LIKELY
+from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, key
 
 __all__: list[str] = []

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tests.applications import CPUS
 from tests.daemons import USUAL, Daemon
+from tests.kernel.netns import listening
 from tests.labs import Lab
-from tests.netns import listening
 from tests.wait import until
 
 __all__: list[str] = []

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.applications import delivered
 from tests.bed import a_bed
+from tests.daemon.failing import in_kernel, loaded
+from tests.daemon.memory import a_memory_group
 from tests.daemons import standing
-from tests.failing import in_kernel, loaded
 from tests.labs import Lab
-from tests.memory import a_memory_group
 from tests.wait import until
 
 __all__: list[str] = []

@@ -30,7 +30,7 @@ from atfnd.program.host_settings import HOST
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.parts import ScriptedNic
+from tests.daemon.parts import ScriptedNic
 from tests.values import NIC, RULE, flow
 
 __all__: list[str] = []

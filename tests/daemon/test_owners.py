@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.applications import CPUS, Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import Row, policy
-from tests.groups import GROUP, UNIT, a_group
 from tests.labs import Lab
+from tests.observe.groups import GROUP, UNIT, a_group
 from tests.wait import until
 
 __all__: list[str] = []

@@ -21,7 +21,7 @@ from atfnd.daemon.pairing import Pairing
 from atfnd.daemon.session import Sessions
 from atfnd.model import Distance, ForwardedCount
 from atfnd.observe.nics.forwarded import namespace
-from tests.machines import topology
+from tests.diagnose.machines import topology
 from tests.values import NIC
 from tests.wait import until
 

@@ -22,9 +22,9 @@ import pytest
 from bench.meter import FlowCount
 from tests.applications import CPUS, Application, delivered, rss_cpu
 from tests.bed import Bed, a_bed
+from tests.daemon.faults import Faults
 from tests.daemon.test_reload_often import ON_ITS_CORE, state
 from tests.daemons import EVERYTHING, Daemon
-from tests.faults import Faults
 from tests.labs import Lab, a_lab
 from tests.wait import until
 

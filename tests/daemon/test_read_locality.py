@@ -18,7 +18,7 @@ from tests.applications import rss_cpu
 from tests.bed import a_bed
 from tests.daemons import Daemon
 from tests.labs import HOST, PEER, Lab, packed
-from tests.observing import RIGHT, WRONG, Pair, lockstep, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Pair, lockstep, on_cpu
 from tests.wait import until
 
 __all__: list[str] = []

@@ -23,7 +23,7 @@ from atfnd.model import Filter, FlowKey, Protocol, ThreadReads
 from tests.bed import a_bed
 from tests.daemons import Daemon, policy
 from tests.labs import HOST, PEER, Lab, packed
-from tests.observing import Watch
+from tests.observe.observing import Watch
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

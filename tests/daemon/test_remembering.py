@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from atfnd.daemon.remembering import Remembering
-from tests.published import Published
+from tests.serve.published import Published
 
 __all__: list[str] = []
 

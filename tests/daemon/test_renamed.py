@@ -11,9 +11,9 @@ from subprocess import PIPE
 
 import pytest
 
-from tests.asking import ATFNCTL, environment
 from tests.daemons import Daemon
 from tests.labs import unique_name
+from tests.serve.asking import ATFNCTL, environment
 from tests.wait import until
 from tests.zygote import Forked
 

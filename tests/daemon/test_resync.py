@@ -14,7 +14,7 @@ from atfnd.bpf.layout import layout
 from tests.bed import a_bed
 from tests.daemons import policy
 from tests.labs import HOST, PEER, Lab
-from tests.observing import RIGHT, WRONG, Pair, direct, directed, lockstep, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Pair, direct, directed, lockstep, on_cpu
 from tests.wait import until
 
 __all__: list[str] = []

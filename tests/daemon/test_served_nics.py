@@ -26,7 +26,7 @@ from atfnd.engine.event import (
 from atfnd.model import Match, NicView, SocketUse
 from atfnd.program.journals import record_file
 from atfnd.program.journals.record_file import Unrecorded
-from tests.parts import Parts, parts_of
+from tests.daemon.parts import Parts, parts_of
 from tests.values import key
 
 __all__: list[str] = []

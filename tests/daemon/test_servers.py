@@ -22,8 +22,8 @@ from atfnd.model import FlowKey, Protocol
 from tests.bed import Bed, a_bed
 from tests.daemons import policy
 from tests.guest.fetch import servers
+from tests.kernel.netns import listening
 from tests.labs import HOST, PEER, Lab, packed
-from tests.netns import listening
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

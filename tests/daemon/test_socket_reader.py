@@ -38,7 +38,7 @@ from atfnd.model import (
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observation
 from atfnd.policy.match.matching import Sources
-from tests.parts import POLICY, Parts, parts_of
+from tests.daemon.parts import POLICY, Parts, parts_of
 from tests.values import RULE, THREAD, flow, key, seen
 
 __all__: list[str] = []

@@ -19,8 +19,8 @@ from bench.meter import FlowCount, Reading
 from tests.applications import Application, Applications, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import OBSERVERS
+from tests.kernel.netns import listening
 from tests.labs import HOST, Lab
-from tests.netns import listening
 from tests.wait import until
 
 __all__: list[str] = []

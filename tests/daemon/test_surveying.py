@@ -26,7 +26,7 @@ from atfnd.model import (
     SurveyedReads,
     WouldDo,
 )
-from tests.machines import topology
+from tests.diagnose.machines import topology
 from tests.values import NIC, key
 
 __all__: list[str] = []

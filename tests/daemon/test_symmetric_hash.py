@@ -14,7 +14,7 @@ from atfnd.model.toeplitz import is_symmetric
 from tests.bed import Bed, a_bed
 from tests.daemons import EVERYTHING
 from tests.labs import HOST, PEER, Lab, packed
-from tests.packets import ipv4, transport
+from tests.nic.packets import ipv4, transport
 from tests.wait import until
 
 __all__: list[str] = []

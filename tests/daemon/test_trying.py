@@ -29,8 +29,8 @@ from atfnd.model import (
     SocketUse,
 )
 from atfnd.serve.log.event_log import EventLog
+from tests.engine.standing import like
 from tests.engine.test_steer_placements import CPUS
-from tests.standing import like
 from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
 __all__: list[str] = []

@@ -19,7 +19,7 @@ from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Plan, Pol
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []

@@ -7,7 +7,7 @@ import pytest
 
 from atfnd.diagnose.dedicated import examine_dedicated
 from atfnd.model import CpuUser, Level
-from tests.machines import topology
+from tests.diagnose.machines import topology
 
 SSHD = CpuUser(10, "sshd", "ssh.service")
 SHELL = CpuUser(20, "bash", None)

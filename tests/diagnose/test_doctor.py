@@ -29,7 +29,7 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.model.nic import RFS_TABLE, RSS_KEY
-from tests.published import key, topology
+from tests.serve.published import key, topology
 from tests.values import NIC
 
 HARDWARE = replace(

@@ -22,8 +22,8 @@ from atfnd.model import (
     Topology,
     WouldDo,
 )
-from tests.machines import topology
-from tests.shown import lab
+from tests.diagnose.machines import topology
+from tests.serve.shown import lab
 
 __all__: list[str] = []
 

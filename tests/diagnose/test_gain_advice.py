@@ -17,8 +17,8 @@ from atfnd.model import (
     SurveyedReads,
     Topology,
 )
-from tests.machines import topology
-from tests.shown import lab
+from tests.diagnose.machines import topology
+from tests.serve.shown import lab
 
 __all__: list[str] = []
 

@@ -10,7 +10,7 @@ from atfnd.diagnose.pairs import Counted, Tally, of_nic, paired
 from atfnd.kernel.netlink.rtnl import Link
 from atfnd.model import ForwardedCount, NicView, Pair
 from atfnd.observe.nics.forwarded import lowest
-from tests.machines import topology
+from tests.diagnose.machines import topology
 from tests.values import NIC
 
 __all__: list[str] = []

@@ -15,7 +15,7 @@ from atfnd.engine.trials.trial import State, TrialPhase
 from atfnd.engine.trials.trials import Application
 from atfnd.model import Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI, TIMEOUT
-from tests.piloted import ARMED, FIXED, FULL, OTHER, ZERO, Machine, carried, delay_us
+from tests.engine.piloted import ARMED, FIXED, FULL, OTHER, ZERO, Machine, carried, delay_us
 from tests.values import THREAD
 
 __all__: list[str] = []

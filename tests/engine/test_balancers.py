@@ -27,7 +27,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Ban, Bans, Conflict, Policy, Queue
-from tests.standing import like
+from tests.engine.standing import like
 from tests.values import NIC, RULE
 
 __all__: list[str] = []

@@ -32,7 +32,7 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.event import Wanted
-from tests.held import held
+from tests.engine.held import held
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of
 
 STRICT = replace(RULE, order=Mode.STRICT)

@@ -38,8 +38,8 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from tests.engine.standing import like
 from tests.engine.test_steer import HOLD_NS, T_DELETE_NS, memory
-from tests.standing import like
 from tests.values import NIC, RULE, flow, key, one_rule, seen
 
 ENTRIES = 8

@@ -25,8 +25,8 @@ from atfnd.engine.event import (
 from atfnd.engine.placement.queues import LINK_FLAP, OFFLINE, ONLINE, UNASKED
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Cpu, Node, Outcome, Policy, Queue, Topology
+from tests.engine.standing import like
 from tests.engine.test_homeless import without
-from tests.standing import like
 from tests.values import NIC, RULE
 
 __all__: list[str] = []

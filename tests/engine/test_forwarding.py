@@ -47,7 +47,7 @@ from atfnd.model import (
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Verdict
 from atfnd.policy.file.load import built_in
-from tests.machines import topology
+from tests.diagnose.machines import topology
 from tests.values import NIC
 
 __all__: list[str] = []

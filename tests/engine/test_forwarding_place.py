@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from atfnd.engine.forwarding.matrix import Channel, Stream, streams
 from atfnd.engine.forwarding.place import ToPlace, clearly_better, cost, placed
 from atfnd.model import Pair, PairPlacement
-from tests.machines import topology
+from tests.diagnose.machines import topology
 from tests.values import NIC
 
 __all__: list[str] = []

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from atfnd.engine.placement.queues import OFFLINE, confine, homeless, same_core
 from atfnd.model import ActionKind, Queue, Topology
-from tests.published import topology
+from tests.serve.published import topology
 
 QUEUES = tuple(Queue(n, 100 + n, 40 + n, n, False, None) for n in range(8))
 
 
 def without(*offline: int, isolated: Collection[int] = ()) -> Topology:
-    """Two nodes of two cores of two threads (see `tests.published.topology`)."""
+    """Two nodes of two cores of two threads (see `tests.serve.published.topology`)."""
     whole = topology()
     return replace(
         whole,

@@ -30,7 +30,7 @@ from atfnd.model import (
     Topology,
 )
 from tests.engine.test_steer import memory
-from tests.published import topology
+from tests.serve.published import topology
 from tests.values import NIC, RULE, key, seen
 
 NO_FILTERS = replace(NIC, caps=replace(NIC.caps, filters=False))

@@ -36,7 +36,7 @@ from atfnd.model import (
     Policy,
     Topology,
 )
-from tests.held import held
+from tests.engine.held import held
 from tests.values import NIC, RULE, THREAD, flow, key
 
 __all__: list[str] = []

@@ -32,7 +32,7 @@ from atfnd.model import (
     Policy,
 )
 from tests.engine.test_birth import owning
-from tests.published import topology
+from tests.serve.published import topology
 from tests.values import NIC, RULE, THREAD, flow, memory_of
 
 __all__: list[str] = []

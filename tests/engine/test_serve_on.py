@@ -25,7 +25,7 @@ from atfnd.engine.event import (
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import ANY_CPU, Action, ActionKind, InterfaceRule, Mode, NicView, ServeOn, Topology
 from atfnd.model.topology import cpu_list
-from tests.machines import topology
+from tests.diagnose.machines import topology
 from tests.values import NIC, RULE, memory_of, one_rule, seen
 
 SECOND_NS = 1_000_000_000

@@ -10,7 +10,7 @@ import pytest
 
 from atfnd.engine.trials.trial import LLC, TrialPhase, TrialTerms
 from atfnd.model import Placement
-from tests.trying import APP, SECOND_NS, Load, World
+from tests.engine.trying import APP, SECOND_NS, Load, World
 from tests.values import key
 
 __all__: list[str] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from atfnd.engine.trials.trial import LLC, TrialPhase, TrialTerms
 from atfnd.engine.trials.trials import Application, Trials
 from atfnd.model import Placement
-from tests.trying import APP, SECOND_NS, Load, World
+from tests.engine.trying import APP, SECOND_NS, Load, World
 from tests.values import key
 
 __all__: list[str] = []

@@ -13,7 +13,7 @@ from atfnd.engine.trials.window import compare
 from atfnd.model import FlowState, Placement
 from tests.engine.test_steer_placements import Machine
 from tests.engine.test_usage import AUTO, BEFORE, MB, NAPI0, NAPI1, look
-from tests.trying import APP, SECOND_NS, Load, World
+from tests.engine.trying import APP, SECOND_NS, Load, World
 from tests.values import NIC, THREAD, key
 
 __all__: list[str] = []

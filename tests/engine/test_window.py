@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from atfnd.engine.trials.trial import LLC, TrialTerms
 from atfnd.engine.trials.window import Comparison, Window, WindowFigures, compare
 from atfnd.model import Placement
-from tests.trying import Load
+from tests.engine.trying import Load
 
 __all__: list[str] = []
 

@@ -25,7 +25,7 @@ from atfnd.nic import Nic
 from bench.traffic.sequence import sequence, stalled
 from tests.guest.simlab import NAME, a_simlab, ethtool, interrupts, sh
 from tests.labs import Ends, a_lab, key_of
-from tests.moving import ANOTHER_AT_ONCE, Flow
+from tests.move.moving import ANOTHER_AT_ONCE, Flow
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.bed import Bed, a_bed
+from tests.daemon.irqbalance import balancer, spares
 from tests.guest.simlab import NAME, a_simlab
-from tests.irqbalance import balancer, spares
 from tests.wait import until
 
 __all__: list[str] = []

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bed import Bed, a_bed
+from tests.daemon.matches import KINDS, port, rules, under
 from tests.daemons import policy
-from tests.groups import GROUP, UNIT, a_group
 from tests.guest.simlab import a_simlab
-from tests.matches import KINDS, port, rules, under
+from tests.observe.groups import GROUP, UNIT, a_group
 
 __all__: list[str] = []
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.forwards import ForwardingNet, forwarding_net, pairs_of, warmed
+from tests.observe.forwards import ForwardingNet, forwarding_net, pairs_of, warmed
 
 __all__: list[str] = []
 

@@ -2,7 +2,7 @@
 """The Debian package under a real systemd, from its installation to its purge; a NIC with filters,
 and an application whose packets stay where they belong whatever the service goes through.
 
-The tests are steps of one story, in their order. tests/debian.py builds the packages on the host.
+The tests are steps of one story, in their order. `debian` builds the packages on the host.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from atfnd.model import Filter, Match
 from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import policy
-from tests.debian import NEWER, PACKAGE
+from tests.guest.debian import NEWER, PACKAGE
 from tests.guest.simlab import NAME, a_simlab, sh
-from tests.paged import ask, listens
+from tests.serve.paged import ask, listens
 from tests.wait import until
 
 __all__: list[str] = []

@@ -13,8 +13,8 @@ import pytest
 from atfnd.kernel.netlink import rtnl
 from atfnd.kernel.netlink.tunnels import KINDS
 from atfnd.observe.nics.namespace_links import NamespaceLinks
-from tests.interfaces import a_namespace
 from tests.labs import packed
+from tests.nic.interfaces import a_namespace
 
 __all__: list[str] = []
 

@@ -17,7 +17,7 @@ from atfnd.kernel.system.netns import open_socket, path_of
 from atfnd.model import FlowKey, Protocol
 from atfnd.nic.ethtool.nic import EthtoolNic
 from tests.guest.simlab import MODULE, NAME, sh, unloaded
-from tests.netns import packed
+from tests.kernel.netns import packed
 from tests.wait import until
 
 __all__ = ["FLOW", "Wired", "simnic", "wired"]

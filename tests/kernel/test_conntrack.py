@@ -15,8 +15,8 @@ from atfnd.kernel.netlink import rtnl
 from atfnd.kernel.netlink.conntrack import Conntrack, counts_bytes
 from atfnd.kernel.netlink.requests import Netlink
 from atfnd.model import FlowKey, Protocol, TranslatedFlow
-from tests.masquerade import flush, masquerade
-from tests.netns import Net, packed
+from tests.kernel.masquerade import flush, masquerade
+from tests.kernel.netns import Net, packed
 
 __all__: list[str] = []
 

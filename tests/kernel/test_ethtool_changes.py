@@ -13,7 +13,7 @@ import pytest
 
 from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.kernel.netlink.requests import Changes, GenericFamily
-from tests.interfaces import Namespace, a_namespace
+from tests.nic.interfaces import Namespace, a_namespace
 
 __all__: list[str] = []
 

@@ -18,7 +18,7 @@ import pytest
 from atfnd.bpf import _bpf
 from atfnd.kernel.netlink.inet_diag import NOT_SAID, Namespace, records
 from atfnd.model import Protocol
-from tests.netns import APP4, APP6, PEER4, Net
+from tests.kernel.netns import APP4, APP6, PEER4, Net
 from tests.wait import until
 
 SO_COOKIE = 57  # asm-generic/socket.h

@@ -24,9 +24,9 @@ from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic.lab.device import HOST_LINK
 from bench.traffic.sequence import sequence, stalled
-from tests.holding import patiently
 from tests.labs import Lab
-from tests.moving import ANOTHER_AT_ONCE, Flow
+from tests.move.holding import patiently
+from tests.move.moving import ANOTHER_AT_ONCE, Flow
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

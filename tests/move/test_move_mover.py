@@ -27,8 +27,8 @@ from atfnd.move.mover import Mover
 from atfnd.move.port import Stage
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
-from tests.driven import driven
 from tests.move.check import PORT
+from tests.move.driven import driven
 from tests.move.simulated import FLOWS, PORT_WRITE_NS, QUEUES, SimulatedNic
 from tests.values import key
 

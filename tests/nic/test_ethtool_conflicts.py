@@ -19,7 +19,7 @@ from atfnd.kernel.system.netns import open_socket
 from atfnd.model import Conflict, Device, Queue
 from atfnd.nic.ethtool.conflicts import found_conflicts
 from atfnd.nic.ethtool.nic import EthtoolNic
-from tests.interfaces import Namespace, a_namespace, xdp_pass
+from tests.nic.interfaces import Namespace, a_namespace, xdp_pass
 
 __all__: list[str] = []
 

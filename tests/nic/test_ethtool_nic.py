@@ -25,7 +25,7 @@ from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
 from atfnd.program import queue_cpu, setting
 from atfnd.program.journals.undo_journal import UndoJournal
-from tests.interfaces import QUEUES, Namespace, a_namespace
+from tests.nic.interfaces import QUEUES, Namespace, a_namespace
 from tests.wait import until
 
 __all__: list[str] = []

@@ -14,7 +14,7 @@ from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool.conflicts import stacked
 from atfnd.nic.ethtool.nic import EthtoolNic
-from tests.interfaces import QUEUES, Namespace, a_namespace
+from tests.nic.interfaces import QUEUES, Namespace, a_namespace
 
 __all__: list[str] = []
 

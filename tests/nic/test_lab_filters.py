@@ -11,7 +11,7 @@ import pytest
 
 from atfnd.model import Match, Protocol, Rss
 from tests.labs import HOST, PEER, Lab, key_of, packed
-from tests.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
+from tests.nic.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
 from tests.wait import until
 
 __all__: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from atfnd.model import Rss
 from atfnd.model.toeplitz import MICROSOFT_KEY, rss_hash
 from tests.labs import HOST, PEER, Lab, a_lab, packed
-from tests.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
+from tests.nic.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
 from tests.wait import until
 
 __all__: list[str] = []

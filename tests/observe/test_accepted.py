@@ -17,7 +17,7 @@ import pytest
 from atfnd.model import Accepted, Protocol
 from atfnd.observe.sockets.handshakes import Births
 from tests.labs import HOST, Lab, packed
-from tests.packets import ipv4
+from tests.nic.packets import ipv4
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

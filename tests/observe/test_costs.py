@@ -23,8 +23,8 @@ from atfnd.observe.nics.watch import NicWatch
 from atfnd.observe.processes.cpu_time import context_switches, ran_ns
 from atfnd.observe.sockets.round_trips import RoundTrips
 from tests.applications import CPUS, Applications
+from tests.kernel.netns import APP4, PEER4, Net
 from tests.labs import HOST, Lab, packed
-from tests.netns import APP4, PEER4, Net
 from tests.wait import until
 
 SPIN = "import time; end = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass"

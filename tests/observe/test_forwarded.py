@@ -14,7 +14,7 @@ from contextlib import closing
 import pytest
 
 from atfnd.observe.nics.forwarded import ForwardedPackets, interfaces
-from tests.forwards import (
+from tests.observe.forwards import (
     PACKETS,
     PAYLOAD,
     PORT,

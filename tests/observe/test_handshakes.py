@@ -32,7 +32,7 @@ from atfnd.model import (
 )
 from atfnd.observe.sockets.handshakes import Births
 from tests.labs import HOST, PEER, Lab, key_of, packed
-from tests.observing import cookie
+from tests.observe.observing import cookie
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

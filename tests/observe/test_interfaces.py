@@ -20,7 +20,7 @@ from atfnd.nic import Nic
 from atfnd.observe.nics import interfaces as module
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NapiIds, NicWatch
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 from tests.values import NIC
 
 __all__: list[str] = []

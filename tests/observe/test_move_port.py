@@ -29,8 +29,8 @@ from atfnd.move.timer import Times, pipe_ns
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.observe.nics.move_port import read_port
 from atfnd.observe.nics.watch import NicWatch
-from tests.interfaces import QUEUES, Namespace, a_namespace, xdp_pass
 from tests.labs import Lab
+from tests.nic.interfaces import QUEUES, Namespace, a_namespace, xdp_pass
 
 
 class Other:

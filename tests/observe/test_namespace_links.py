@@ -11,8 +11,8 @@ import pytest
 from atfnd.kernel.netlink import rtnl
 from atfnd.kernel.netlink.requests import Netlink
 from atfnd.observe.nics.namespace_links import NamespaceLinks
-from tests.interfaces import Namespace, a_namespace
 from tests.labs import packed
+from tests.nic.interfaces import Namespace, a_namespace
 
 VXLAN = "link add vx0 type vxlan id 7 dstport 4789 dev v0"
 TUN = "tuntap add name vx0 mode tun"

@@ -21,7 +21,7 @@ from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
 from atfnd.observe import Observation, Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
-from tests.observing import (
+from tests.observe.observing import (
     RIGHT,
     WRONG,
     Watch,

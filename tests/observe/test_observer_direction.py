@@ -13,9 +13,9 @@ from atfnd.model import Direction, FlowKey, Protocol, SocketSeen
 from atfnd.observe import Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from atfnd.observe.sockets.listening import ListenedPorts
+from tests.kernel.netns import APP4, APP6, PEER4, PEER6, Net, packed
 from tests.labs import HOST, PEER, Lab
-from tests.netns import APP4, APP6, PEER4, PEER6, Net, packed
-from tests.observing import WRONG, Pair, directed, napis, on_cpu, use
+from tests.observe.observing import WRONG, Pair, directed, napis, on_cpu, use
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
 NOW_NS = 10**12

@@ -12,7 +12,7 @@ import pytest
 from atfnd.model import SocketSeen
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observing import RIGHT, WRONG, Pair, Watch, cookie, directed, lockstep, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Pair, Watch, cookie, directed, lockstep, on_cpu
 
 __all__: list[str] = []
 

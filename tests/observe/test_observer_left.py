@@ -18,9 +18,19 @@ from atfnd.model import Direction, FlowRule, Network, Placement, Policy, Protoco
 from atfnd.observe import Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from atfnd.policy.match.compile import compiled
-from tests.groups import GROUP, UNIT, a_group
 from tests.labs import HOST, PEER, Lab, packed
-from tests.observing import RIGHT, WRONG, Pair, cookie, directed, lockstep, napis, on_cpu, use
+from tests.observe.groups import GROUP, UNIT, a_group
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Pair,
+    cookie,
+    directed,
+    lockstep,
+    napis,
+    on_cpu,
+    use,
+)
 from tests.values import RULE
 
 V4, V6 = socket.AF_INET, socket.AF_INET6

@@ -12,7 +12,7 @@ import pytest
 from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, PEER, Lab, key_of, packed
-from tests.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Watch, cookie, direct, directed, lockstep, on_cpu
 from tests.wait import until
 
 __all__: list[str] = []

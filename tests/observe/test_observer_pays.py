@@ -11,7 +11,16 @@ from atfnd.model import Distance, SocketSeen
 from atfnd.observe import Price
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observing import RIGHT, WRONG, Pair, Watch, directed, lockstep, on_cpu, wanders_to
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Pair,
+    Watch,
+    directed,
+    lockstep,
+    on_cpu,
+    wanders_to,
+)
 from tests.wait import until
 
 __all__: list[str] = []

@@ -11,7 +11,7 @@ import pytest
 from atfnd.model import ReadBytes
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, Lab, a_lab
-from tests.observing import RIGHT, WRONG, Watch, directed, lockstep, napis, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Watch, directed, lockstep, napis, on_cpu
 
 __all__: list[str] = []
 

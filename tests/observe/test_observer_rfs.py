@@ -9,7 +9,16 @@ import pytest
 from atfnd.model import SocketSeen
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observing import RIGHT, WRONG, Watch, directed, lockstep, napis, on_cpu, wanders_to
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Watch,
+    directed,
+    lockstep,
+    napis,
+    on_cpu,
+    wanders_to,
+)
 
 __all__: list[str] = []
 

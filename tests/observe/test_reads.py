@@ -12,7 +12,7 @@ from atfnd.ctl.tables import status_table
 from atfnd.model import NicReads, ReadBytes, Status
 from atfnd.observe.nics.reads import Reads, Slots
 from atfnd.serve.api.moves import status_view
-from tests.published import Published
+from tests.serve.published import Published
 
 __all__: list[str] = []
 

@@ -16,7 +16,7 @@ from atfnd.kernel.netlink.inet_diag import Namespace, flow_keys, records
 from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
 from atfnd.observe import Observation, Observer, Qualify
 from atfnd.observe.sockets.sockdiag import SockDiagObserver
-from tests.netns import APP4, APP6, PEER4, PEER6, Net, Talker, packed
+from tests.kernel.netns import APP4, APP6, PEER4, PEER6, Net, Talker, packed
 from tests.wait import until
 
 EAGER = Qualify(dwell_ns=20_000_000, min_bytes=0, min_age_ns=0)

@@ -13,7 +13,7 @@ import pytest
 
 from atfnd.model import FlowKey, Protocol
 from atfnd.observe.sockets.socket_lookup import SocketLookup
-from tests.netns import APP4, APP6, PEER4, PEER6, Net, packed
+from tests.kernel.netns import APP4, APP6, PEER4, PEER6, Net, packed
 from tests.wait import until
 
 SO_COOKIE = 57  # asm-generic/socket.h

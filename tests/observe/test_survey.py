@@ -15,7 +15,16 @@ from atfnd.model import Clause, Survey, SurveyedReads
 from atfnd.observe import Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, Lab, a_lab
-from tests.observing import RIGHT, WRONG, Watch, directed, lockstep, napis, on_cpu, wanders_to
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Watch,
+    directed,
+    lockstep,
+    napis,
+    on_cpu,
+    wanders_to,
+)
 
 __all__: list[str] = []
 

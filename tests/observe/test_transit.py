@@ -19,8 +19,8 @@ import pytest
 from atfnd.model import Match, Protocol
 from atfnd.observe.sockets.transit import Late, Passage, Transit
 from bench.tcp_reordering import TcpReordering
-from tests.holding import under_hold
 from tests.labs import Lab, key_of
+from tests.move.holding import under_hold
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

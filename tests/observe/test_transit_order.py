@@ -22,8 +22,8 @@ import pytest
 from atfnd.model import Match, Protocol
 from atfnd.observe.sockets.transit import HoldEnd, HoldResult, Late, Passage, Transit
 from bench.traffic.sequence import Tally, sequence, stalled
-from tests.holding import under_hold
 from tests.labs import Lab, key_of
+from tests.move.holding import under_hold
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

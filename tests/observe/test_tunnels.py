@@ -35,7 +35,7 @@ from tests.bed import a_bed
 from tests.daemons import policy
 from tests.engine.test_birth import memory
 from tests.labs import HOST, PEER, Lab, key_of, packed
-from tests.observing import RIGHT, WRONG, Watch, cookie, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Watch, cookie, on_cpu
 from tests.values import NIC, RULE, flow, key, seen
 from tests.wait import until
 

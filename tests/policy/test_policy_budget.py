@@ -10,8 +10,8 @@ import pytest
 from atfnd.model import SoftirqBudget
 from atfnd.policy.file.load import load
 from atfnd.policy.file.problem import PolicyError
-from tests.asking import forked
 from tests.daemons import ATFND
+from tests.serve.asking import forked
 
 __all__: list[str] = []
 

@@ -33,7 +33,7 @@ from atfnd.policy.match import compile as compiling
 from atfnd.policy.match.compile import Compiled, compiled
 from atfnd.policy.match.match import Matcher
 from bench.extension import _bench
-from tests.netns import packed
+from tests.kernel.netns import packed
 from tests.values import RULE, key
 
 NEVER = 2**64 - 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atfnd.model import Direction, Facts, FlowKey, FlowRule, Mode, Network, Placement, Protocol
 from atfnd.policy.match.match import Matcher
-from tests.netns import packed
+from tests.kernel.netns import packed
 from tests.policy.test_policy_compile import (
     ADDRESSES,
     LEAVE,

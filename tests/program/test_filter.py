@@ -14,7 +14,7 @@ from atfnd.model import Action, ActionKind, Match, Outcome
 from atfnd.nic import Nic
 from atfnd.program.filter import apply
 from atfnd.program.journals.filter_journal import FilterJournal
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 from tests.values import key
 
 __all__: list[str] = []

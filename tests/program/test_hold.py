@@ -20,8 +20,8 @@ import pytest
 from atfnd.model import Match, Protocol, Queue
 from atfnd.observe.sockets.transit import HoldEnd, Transit
 from atfnd.program.quiesce import QueueHold
-from tests.holding import hold_of, patiently, under_hold
 from tests.labs import Lab, key_of
+from tests.move.holding import hold_of, patiently, under_hold
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -247,7 +247,7 @@ HOLD_FOR_EVER = """
 import signal, sys
 from atfnd.nic.lab.nic import LabNic
 from atfnd.observe.sockets.transit import Transit
-from tests.holding import hold_of
+from tests.move.holding import hold_of
 
 nic, transit = LabNic(sys.argv[1]), Transit()
 transit.start()

@@ -20,8 +20,8 @@ from atfnd.observe.machine.busy import handoffs
 from atfnd.observe.sockets.transit import Passage, Transit
 from atfnd.program import rfs
 from bench.traffic.sequence import sequence
-from tests.holding import PIPE_NS, hold_of
 from tests.labs import Lab, key_of
+from tests.move.holding import PIPE_NS, hold_of
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

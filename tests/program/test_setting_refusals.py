@@ -15,7 +15,7 @@ import pytest
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.program import queue_cpu, setting
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 
 __all__: list[str] = []
 

@@ -33,7 +33,7 @@ from atfnd.model import (
 )
 from atfnd.nic.location import choose
 from atfnd.program.shell_commands import ShellCommands, shell_commands
-from tests.published import topology
+from tests.serve.published import topology
 from tests.values import NIC, flow, key, memory_of, one_rule, seen
 from tests.values import RULE as WANTED
 

@@ -14,7 +14,7 @@ from atfnd.program import restore, setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 from tests.values import key
 
 __all__: list[str] = []

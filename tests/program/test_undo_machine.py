@@ -56,8 +56,8 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.driven import driven
-from tests.fake_nic import FakeNic
+from tests.move.driven import driven
+from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
 __all__: list[str] = []

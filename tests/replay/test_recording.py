@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.asking import ATFNCTL, environment
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND, EVERYTHING, Row, policy
 from tests.labs import Lab
+from tests.serve.asking import ATFNCTL, environment
 from tests.wait import until
 
 __all__: list[str] = []

@@ -49,7 +49,7 @@ from atfnd.replay.recording import (
 )
 from atfnd.replay.replay import Replay
 from tests.daemons import ATFND, EVERYTHING
-from tests.published import lab, topology
+from tests.serve.published import lab, topology
 from tests.values import NIC, RULE, key, seen
 
 __all__: list[str] = []

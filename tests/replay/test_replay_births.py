@@ -29,8 +29,8 @@ from atfnd.replay.recording import (
     Socket,
 )
 from atfnd.replay.replay import Replay
-from tests.published import topology
 from tests.replay.test_replay import POLICY, SECOND_NS, audited, used
+from tests.serve.published import topology
 from tests.values import NIC, RULE, key
 
 __all__: list[str] = []

@@ -14,9 +14,9 @@ import pytest
 
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import Conflict, Device, Protocol, SteeringMethod
-from tests.asking import curl, get
-from tests.published import Serving, flow, serving, three_flows
-from tests.shown import found
+from tests.serve.asking import curl, get
+from tests.serve.published import Serving, flow, serving, three_flows
+from tests.serve.shown import found
 
 LAB = {"nic": "lab:lab", "paused": False}
 ETH1 = {"nic": "eth1", "paused": False}

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.asking import curl, refusal
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import curl, refusal
+from tests.serve.published import Serving, serving, three_flows
 from tests.wait import until
 
 RUN = 1_700_000_000_000  # ms, when the published daemon started

@@ -27,9 +27,9 @@ from schemathesis.generation import GenerationMode
 from tests.bed import Bed, a_bed
 from tests.daemons import standing
 from tests.labs import Lab
-from tests.openapi import DOCUMENT, agrees, operations
-from tests.peers import NOBODY, connected, session
-from tests.published import Serving, serving, three_flows
+from tests.serve.openapi import DOCUMENT, agrees, operations
+from tests.serve.peers import NOBODY, connected, session
+from tests.serve.published import Serving, serving, three_flows
 
 SEED = 20261122
 LIMIT_S = 50.0  # of all operations

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.asking import curl, refusal
-from tests.openapi import agrees
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import curl, refusal
+from tests.serve.openapi import agrees
+from tests.serve.published import Serving, serving, three_flows
 from tests.wait import until
 
 PATH, TEMPLATE = "/v1/nics/lab:lab/measure", "/v1/nics/{nic}/measure"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from atfnd.engine.table.slots import FlowSlots
 from atfnd.model import FlowState
-from tests.asking import get
-from tests.published import Serving, flow, key, serving, three_flows
+from tests.serve.asking import get
+from tests.serve.published import Serving, flow, key, serving, three_flows
 
 
 @pytest.fixture

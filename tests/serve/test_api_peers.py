@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from atfnd.serve.api import door
-from tests.asking import get
-from tests.peers import connected
-from tests.published import Published, Serving, serving, three_flows
+from tests.serve.asking import get
+from tests.serve.peers import connected
+from tests.serve.published import Published, Serving, serving, three_flows
 from tests.wait import until
 
 NOBODY = 65534

@@ -14,12 +14,12 @@ from atfnd.daemon.cpu_times import CpuTimeReader
 from atfnd.engine import audit
 from atfnd.engine.placement import steer
 from atfnd.model import Queue, SocketUse
-from tests.asking import get
 from tests.bed import a_bed
 from tests.daemons import Row
 from tests.engine.test_steer import memory, steered
 from tests.labs import Lab
-from tests.published import Serving, flow, lab, serving, three_flows
+from tests.serve.asking import get
+from tests.serve.published import Serving, flow, lab, serving, three_flows
 from tests.values import NIC, RULE, seen
 from tests.wait import until
 

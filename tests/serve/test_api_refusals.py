@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.asking import curl, get, refusal
-from tests.published import Published, Serving, serving, three_flows
+from tests.serve.asking import curl, get, refusal
+from tests.serve.published import Published, Serving, serving, three_flows
 
 
 @pytest.fixture

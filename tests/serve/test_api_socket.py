@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from atfnd.errors import OperatorError
-from tests.asking import get
-from tests.published import Published, Serving, flow, serving, three_flows
+from tests.serve.asking import get
+from tests.serve.published import Published, Serving, flow, serving, three_flows
 from tests.wait import until
 
 

@@ -8,7 +8,7 @@ import pytest
 from atfnd.model import FlowKey, Match, Protocol
 from atfnd.serve.api.views import match_text
 from atfnd.serve.explain.chain import catching_filter, covers
-from tests.published import key, rule
+from tests.serve.published import key, rule
 
 
 def test_rules_are_tried_in_location_order() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.asking import atfnctl, get, lines, refusal
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import atfnctl, get, lines, refusal
+from tests.serve.published import Serving, serving, three_flows
 
 __all__: list[str] = []
 

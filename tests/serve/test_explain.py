@@ -16,8 +16,8 @@ from atfnd.serve.explain.explain import (
     explain_absent,
     explain_unsteered,
 )
-from tests.published import flow, key, lab, rule, topology
-from tests.shown import found
+from tests.serve.published import flow, key, lab, rule, topology
+from tests.serve.shown import found
 
 OURS = rule(100, Match.of(key(40_000)), 3)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from atfnd.model import Flow, FlowState, SteeringMethod
 from atfnd.serve.explain.explain import Explanation, explain, explain_absent
-from tests.published import flow, key, lab, topology
+from tests.serve.published import flow, key, lab, topology
 
 WHY = "this NIC has no 5-tuple filters; flows are steered by their entries"
 NIC = replace(lab(owned=frozenset()), method=SteeringMethod.RSS, method_why=WHY)

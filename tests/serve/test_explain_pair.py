@@ -11,7 +11,7 @@ import pytest
 from atfnd.model import Distance, NicView, Pair, Pairs
 from atfnd.serve.explain.explain import Explanation
 from atfnd.serve.explain.pair import Ends, explain_pair
-from tests.shown import lab
+from tests.serve.shown import lab
 
 __all__: list[str] = []
 

@@ -9,7 +9,7 @@ from atfnd.engine.placement.place import SPARED
 from atfnd.model import FlowState, Match
 from atfnd.serve.api.views import flow_view, placed
 from atfnd.serve.explain.explain import Explanation, explain
-from tests.published import flow, key, lab, rule, topology
+from tests.serve.published import flow, key, lab, rule, topology
 
 __all__: list[str] = []
 

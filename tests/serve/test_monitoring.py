@@ -16,11 +16,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from atfnd.model import Distance, ForwardedTotals, Pair
-from tests.asking import Served, curl, refusal
 from tests.bed import a_bed
 from tests.documented import inline, parsed
 from tests.labs import Lab
-from tests.published import Serving, serving, three_flows
+from tests.serve.asking import Served, curl, refusal
+from tests.serve.published import Serving, serving, three_flows
 from tests.wait import until
 
 ROOT = Path(__file__).parents[2]

@@ -14,12 +14,12 @@ from jsonschema import Draft202012Validator
 from atfnd.model import Device, Move, SteeringMethod
 from atfnd.serve.api.http import application
 from atfnd.serve.api.routes import FILE
-from tests.asking import Served, curl
 from tests.bed import a_bed
 from tests.labs import Lab
-from tests.openapi import DOCUMENT, agrees, operations
-from tests.published import Published, Serving, flow, serving, three_flows
-from tests.shown import found
+from tests.serve.asking import Served, curl
+from tests.serve.openapi import DOCUMENT, agrees, operations
+from tests.serve.published import Published, Serving, flow, serving, three_flows
+from tests.serve.shown import found
 from tests.wait import until
 
 EXPLAINED = quote("tcp 10.0.0.2:5201 10.9.0.1:40000")

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 import pytest
 
 from atfnd.serve.api import loopback
-from tests.paged import ask, free_port, listens, paging
-from tests.published import Published, three_flows
+from tests.serve.paged import ask, free_port, listens, paging
+from tests.serve.published import Published, three_flows
 from tests.wait import until
 
 __all__: list[str] = []

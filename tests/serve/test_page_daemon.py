@@ -11,11 +11,11 @@ import pytest
 
 from tests.applications import CPUS
 from tests.bed import Bed, a_bed
-from tests.chromium import chromium
 from tests.daemons import EVERYTHING
 from tests.labs import Lab
-from tests.looked_at import LookedAt
-from tests.paged import ask, free_port, listens
+from tests.serve.chromium import chromium
+from tests.serve.looked_at import LookedAt
+from tests.serve.paged import ask, free_port, listens
 from tests.wait import until
 
 __all__: list[str] = []

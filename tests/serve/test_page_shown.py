@@ -34,10 +34,10 @@ from atfnd.model import (
     Status,
     Topology,
 )
-from tests.chromium import chromium
-from tests.looked_at import LookedAt
-from tests.paged import free_port, paging
-from tests.published import Published, flow, key, lab
+from tests.serve.chromium import chromium
+from tests.serve.looked_at import LookedAt
+from tests.serve.paged import free_port, paging
+from tests.serve.published import Published, flow, key, lab
 from tests.wait import until
 
 __all__: list[str] = []

@@ -12,8 +12,8 @@ import pytest
 
 from atfnd.serve.api import requests
 from atfnd.serve.api.requests import BUGS, BUGS_S, Few
-from tests.asking import curl, refusal
-from tests.published import serving
+from tests.serve.asking import curl, refusal
+from tests.serve.published import serving
 
 __all__: list[str] = []
 

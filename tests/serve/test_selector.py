@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from atfnd.errors import OperatorError
 from atfnd.model import FlowKey, Protocol
 from atfnd.serve.api.selector import Selector
-from tests.published import flow
+from tests.serve.published import flow
 
 
 def keys() -> st.SearchStrategy[FlowKey]:

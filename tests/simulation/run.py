@@ -53,7 +53,7 @@ from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.program.balance import BALANCER
 from atfnd.program.host_settings import HOST
-from tests.held import held
+from tests.engine.held import held
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.balancer import Balancer
 from tests.simulation.disk import Disk

@@ -25,7 +25,7 @@ from atfnd.program import setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.undo import Undo
-from tests.driven import driven
+from tests.move.driven import driven
 from tests.simulation.actuator import WorldActuator
 from tests.simulation.disk import Disk
 from tests.simulation.nic import WorldNic

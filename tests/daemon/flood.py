@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A SYN flood, for tests: connections attempted to a port from ever other addresses and ports.
 
-    python -m tests.flood LINK MAC ADDRESS PORT PER_S
+    python -m tests.daemon.flood LINK MAC ADDRESS PORT PER_S
 
 Frames leave by a packet socket (packet(7)), so no socket, conntrack or port of this end is used up.
 Nobody answers for the addresses they come from: what is answered is lost. Ends with stdin, and says

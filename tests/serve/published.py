@@ -66,8 +66,8 @@ from atfnd.model import (
     WouldDo,
 )
 from atfnd.serve.api.http import serve
-from tests.machines import topology
-from tests.shown import flow, key, lab, rule
+from tests.diagnose.machines import topology
+from tests.serve.shown import flow, key, lab, rule
 from tests.values import RULE
 
 __all__ = [

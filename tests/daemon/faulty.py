@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs a Python program with a fault in it, which comes once, at one call in one state of a move.
 
-    python -m tests.faulty LAB FAULT PHASE WHEN CALL PROGRAM [ARGUMENT...]
+    python -m tests.daemon.faulty LAB FAULT PHASE WHEN CALL PROGRAM [ARGUMENT...]
 
 This is the fake: nothing is replaced, but before or after (WHEN) a CALL of the actuator, the
 journal or the NIC, while a move is in PHASE, the program does FAULT to itself. It works in whatever
@@ -83,7 +83,7 @@ def flap() -> None:
 
 
 def delete() -> None:
-    """Another program deletes the filter of the flow that is moved, as tests/mover.py names it."""
+    """Another program deletes the filter of the flow that is moved, as `mover` names it."""
     local_port = int(sys.argv[6])
     with closing(LabNic(_labs[0])) as nic:
         [rule] = [
@@ -99,7 +99,7 @@ FAULTS = {each.__name__: each for each in (kill, kill_spinner, stop, demote, fla
 def with_fault(fault: str, lab: str) -> list[str]:
     """What goes before the command line of a Python program that steers this lab: `fault` are the
     four words of above."""
-    return [sys.executable, "-m", "tests.faulty", lab, *fault.split()]
+    return [sys.executable, "-m", "tests.daemon.faulty", lab, *fault.split()]
 
 
 def _note_phases() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["NEWER", "PACKAGE", "build"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build/deb"
 PACKAGE = FOLDER / "tested/atfnd.deb"
 NEWER = FOLDER / "tested/newer.deb"

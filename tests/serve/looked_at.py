@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.chromium import Tab
+from tests.serve.chromium import Tab
 from tests.wait import until
 
 __all__ = ["LookedAt"]

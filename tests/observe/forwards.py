@@ -13,7 +13,7 @@ from atfnd.diagnose.gain import Parts
 from atfnd.diagnose.pairs import Counted, paired
 from atfnd.model import ForwardedCount, Topology
 from atfnd.observe.nics.forwarded import ForwardedPackets, interfaces, namespace
-from tests.netns import Net
+from tests.kernel.netns import Net
 from tests.wait import until
 
 __all__ = ["PACKETS", "PAYLOAD", "PORT", "ForwardingNet", "between", "forwarding_net", "pairs_of"]

@@ -27,8 +27,8 @@ from atfnd.program.actuator import NicActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from bench.traffic.sequence import Tally
-from tests.driven import driven
 from tests.labs import Ends, key_of
+from tests.move.driven import driven
 from tests.wait import until
 
 __all__ = ["ANOTHER_AT_ONCE", "Flow", "Moving", "cookie_of"]

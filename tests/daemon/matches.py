@@ -9,7 +9,7 @@ from __future__ import annotations
 from atfnd.lab.wiring import HOST4, PEER4
 from tests.applications import Application
 from tests.bed import Bed
-from tests.groups import GROUP, UNIT
+from tests.observe.groups import GROUP, UNIT
 
 __all__ = ["KINDS", "MATCHES", "port", "rules", "under"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A process that moves one flow of a lab, for tests: on and on, until stdin ends.
 
-    python tests/mover.py LAB RUN_DIR SCENE HOLD_MAX_NS COOKIE LOCAL_PORT REMOTE_PORT
+    python tests/daemon/mover.py LAB RUN_DIR SCENE HOLD_MAX_NS COOKIE LOCAL_PORT REMOTE_PORT
 
 It says `ready` once it can, begins at the first line it reads, and says how each move ended: its
 verdict and why. A scene is how it moves: `strict` and `bounded` there and back again (`bounded`
@@ -24,7 +24,7 @@ from atfnd.move.event import Event, Reset, Wanted
 from atfnd.move.verdict import Mode
 from atfnd.nic.lab.nic import LabNic
 from tests.labs import packed
-from tests.moving import ANOTHER_AT_ONCE, Moving
+from tests.move.moving import ANOTHER_AT_ONCE, Moving
 
 __all__: list[str] = []
 

@@ -21,8 +21,8 @@ from atfnd.nic.lab.device import HOST_LINK
 from atfnd.program.journals.filter_journal import FilterJournal
 from tests.applications import Application
 from tests.bed import Bed
+from tests.daemon.failing import in_kernel, loaded, stopped
 from tests.daemons import EVERYTHING, OBSERVERS, policy
-from tests.failing import in_kernel, loaded, stopped
 from tests.values import key
 from tests.wait import until
 

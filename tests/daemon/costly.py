@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A daemon whose steering costs: while a NIC has a filter of ours, it burns most of a core.
 
-python -m tests.costly COMMAND...
+python -m tests.daemon.costly COMMAND...
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from atfnd.serve.api.loopback import Page
 from atfnd.serve.log.event_log import EventLog
-from tests.published import Published
+from tests.serve.published import Published
 from tests.wait import until
 
 __all__ = ["Answer", "Paging", "ask", "free_port", "listens", "paging"]

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from atfnd.model import Filter, FlowKey, Match, Protocol
 from atfnd.move.timer import Times
 from bench.traffic.sequence import Sequence, sequence
+from tests.daemon.faulty import with_fault
 from tests.daemons import Daemon
-from tests.faulty import with_fault
 from tests.labs import Lab, key_of
-from tests.moving import cookie_of
+from tests.move.moving import cookie_of
 from tests.wait import until
 from tests.zygote import Forked
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from atfnd.nic.ethtool.nic import EthtoolNic
 from bench.children import Child, child
 from bench.traffic.datagrams import built, read_log
-from tests.netns import Net
+from tests.kernel.netns import Net
 
 __all__ = ["OUT", "QUEUES", "SINK", "Flow", "Router", "a_router"]
 

@@ -43,7 +43,7 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.operator_journal import OperatorJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
-from tests.fake_nic import FakeNic
+from tests.nic.fake_nic import FakeNic
 from tests.values import RULE
 
 __all__ = ["POLICY", "Parts", "ScriptedNic", "ScriptedObserver", "parts_of"]
