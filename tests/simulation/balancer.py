@@ -38,6 +38,7 @@ class Balancer:
         self.listed, self.theirs = {*spares}, {*spares}  # `theirs`: not by atfnd
         self.silent_until_ns = 0  # it sleeps, or hangs
         self.deaf = 0  # so many lists to come are taken without a sign of that
+        self.content = False  # the load is even: it moves nothing
         self.read: frozenset[int] | None = None  # what atfnd last read of its list
         self.looked: frozenset[int] | None = None  # and the time before: a ban reads it once more
         self._world, self._nics = world, nics
@@ -56,7 +57,7 @@ class Balancer:
         self._followed = {*self.listed}
         if self._asked:
             self.silent_until_ns, self._asked = world.now_ns + self._interval_ns, False
-        for nic in () if first else self._nics():
+        for nic in () if first or self.content else self._nics():
             for irq, name in nic.interrupts().items():
                 if irq not in self._followed and world.random.random() < 0.5:
                     nic.balancer_sets(name, str(world.random.randrange(nic.cpus)))

@@ -882,7 +882,7 @@ class Run:
         self.kernel.forwards.refusing = 0
         for balancer in self.kernel.balancers.here.values():
             balancer.silent_until_ns = min(balancer.silent_until_ns, world.now_ns)
-            balancer.deaf = 0
+            balancer.deaf, balancer.content = 0, True
         self._pass(world.now_ns + QUIET_NS)
         if not daemon.alive:
             daemon.start()
@@ -960,9 +960,7 @@ class Run:
             world.broken("rest", f"{more} refused writes in five seconds, long after the first")
         tries = self.daemon.alive and self._placement().kind.value == "auto"  # trials move flows
         if (more := self._writes() - before) > LATE_MOST and self.daemon.alive and not tries:
-            if not self._is_balanced():
-                world.broken("rest", f"{more} writes after 20 quiet seconds")
-            world.seen["excused: irqbalance still moves what is left to it"] += 1
+            world.broken("rest", f"{more} writes after 20 quiet seconds")
         napis_now, others_now = self._settings_written()
         more_of_napis, more = napis_now - of_napis, others_now - others
         if self.daemon.alive and (more_of_napis > LENT_MOST or more > LATE_MOST):
@@ -989,13 +987,6 @@ class Run:
             if not right and self._can_be_placed(socket):
                 world.broken("placement", f"{socket.flow.key} is {why}")
             world.seen[why[:110]] += 1
-
-    def _is_balanced(self) -> bool:
-        """irqbalance moves an interrupt of an armed NIC now and then: `_left_alone` says whether
-        it was to be asked not to. Flows and queues follow."""
-        armed = (nic for nic in self.nics if self.service.armed(nic.name))
-        irqs = {irq for nic in armed for irq in nic.interrupts()}
-        return any(irqs - there.listed for there in self.kernel.balancers.here.values())
 
     def _nothing_to_come(self) -> None:
         """The world has come to rest: only the observer looks at sockets later."""
