@@ -118,6 +118,29 @@ def test_a_renamed_interface_keeps_its_undo_journal(tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.parametrize("anew", ["in the same run", "in the next run"])
+def test_a_life_is_known_also_if_the_file_was_written_anew_before_anything_was_ours(
+    tmp_path: Path, anew: str
+) -> None:
+    """Else a later run takes what another program changed for what the NIC lost by itself."""
+    path = tmp_path / "originals.journal"
+    journal = UndoJournal(path)
+    journal.lives("eth0", "3 8201")
+    journal.lives("gone0", "4 8301")
+    if anew == "in the same run":
+        journal.rename("lan0", "lan1")
+    else:
+        journal.close()
+        journal = UndoJournal(path)
+        journal.lives("eth0", "3 8201")
+    journal.note("eth0", "xps-cpus:0", "")
+    journal.close()
+    journal = UndoJournal(path)
+    assert journal.life("eth0") == "3 8201"
+    assert journal.life("gone0") is None
+    journal.close()
+
+
 def test_what_is_left_alone_stays_so_until_it_is_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "originals.journal"
     journal = UndoJournal(path)

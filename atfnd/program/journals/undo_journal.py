@@ -50,6 +50,7 @@ class UndoJournal:
         self._lives: dict[str, str] = {}
         self._file = RecordFile(path, FORMAT, self._take_record, self._records)
         self.trouble = self._file.trouble()
+        self._lives = {nic: life for nic, life in self._lives.items() if self._knows(nic)}
         self._file.compact(sync=True)
 
     def _take_record(self, record: Record) -> None:
@@ -102,9 +103,13 @@ class UndoJournal:
         ]:
             if setting in self._held.get(nic, {}):
                 yield ["*", nic, setting, *self._held[nic][setting]]
-        for nic in list(self._lives):
-            if nic in self._lives and (self._held.get(nic) or self._manual.get(nic)):
+        for nic in list(self._lives):  # also before anything is held: it is not noted again
+            if nic in self._lives:
                 yield ["&", nic, self._lives[nic]]
+
+    def _knows(self, nic: str) -> bool:
+        """Something of it is ours, or left alone."""
+        return bool(self._held.get(nic) or self._manual.get(nic))
 
     def _ahead(self, *record: str, sync: bool = True) -> None:
         self._file.append(list(record), sync=sync)
