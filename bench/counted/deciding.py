@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What deciding executes, by the number of flows: instructions of user code, while a recording is
-replayed through the engine. Inside the counted guest, after start.sh.
+"""What deciding and moving execute, by the number of flows: instructions of user code, while a
+recording is replayed through the engine. Inside the counted guest, after start.sh.
 
 A `decision`: the thread of a flow was seen on another CPU, and the flow gets another queue. A
 `look`: every socket is read again; each carried more, and all are where they belong. Matching and
-the engine are the product's; nothing is written to a NIC. Garbage is collected before, not
-meanwhile.
+the engine are the product's; nothing is written to a NIC. A `move`: moving.py. Garbage is collected
+before, not meanwhile.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ from atfnd.policy.file.load import built_in
 from atfnd.replay.recording import FORMAT, Audited, RecordedMachine, RecordedSocket
 from atfnd.replay.replay import Replay
 from bench.counted.counts import marks
+from bench.counted.moving import Moves
 from bench.counted.observed import Figures
 
-__all__ = ["FLOWS", "Decider", "measure"]
+__all__ = ["FLOWS", "TIMES", "Decider", "measure"]
 
 FLOWS = (100, 1000, 10_000)
 CPUS = 16
@@ -78,6 +79,7 @@ class Decider:
         for _ in range(3):
             self.look()
         self._next = 0
+        self.move = Moves(self._keys).move
 
     def decide(self) -> int:
         """The next flow's thread is on the CPU after its own. Returns how many actions follow."""
@@ -125,6 +127,7 @@ def measure(deciders: list[Decider], counts: Path) -> Figures:
     gc.collect()
     gc.disable()
     for decider in deciders:
-        for what, work in (("a decision", decider.decide), ("a look", decider.look)):
+        works = ("a decision", decider.decide), ("a move", decider.move), ("a look", decider.look)
+        for what, work in works:
             figures[f"{what}, {decider.flows} flows"] = instructions(work)
     return figures
