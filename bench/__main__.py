@@ -37,7 +37,7 @@ from bench import (
     unpinned,
     waiting,
 )
-from bench.counted import bounds, cells, kept
+from bench.counted import bounds, cells, kept, pairs
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
 
@@ -70,6 +70,7 @@ BENCHES: dict[str, Callable[[int], Report]] = {
     **{name: partial(guest.run, name) for name in guest.NAMES},
     "machine": kept.run,
     "observed": bounds.run,
+    **{name: partial(kept.of_papers, name) for name in ("pairs", *pairs.SHARED)},
 }
 ROUNDS = 6  # the fewest that give a median a 95 % interval
 

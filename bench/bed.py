@@ -57,13 +57,15 @@ class Bed:
             for rule in nic.filters():
                 nic.delete(rule.location)
 
-    def deliver_all_to(self, queue: int) -> None:
-        """Let RSS choose one queue for everything, so that every flow elsewhere needs a rule."""
+    def deliver_all_to(self, *queues: int) -> None:
+        """Let RSS choose these queues for everything, so that every flow elsewhere needs a rule."""
         with self.open() as nic:
             rss = nic.rss()
             if rss is None:
                 raise OperatorError(f"{self.nic} has no RSS table to write", exit_code=1)
-            nic.set_rss(replace(rss, table=(queue,) * len(rss.table)))
+            nic.set_rss(
+                replace(rss, table=tuple(queues[n % len(queues)] for n in range(len(rss.table))))
+            )
 
     def received(self) -> int:
         """Packets the NIC received since it came up, by its own count."""

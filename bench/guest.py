@@ -31,7 +31,7 @@ from bench import (
     unpinned,
     waiting,
 )
-from bench.counted import cells, costs, observed, observing
+from bench.counted import cells, costs, observed, observing, pairs
 from bench.ending import ended_in_order
 from bench.forward_load import Run
 from bench.machine import Machine, machine
@@ -52,6 +52,7 @@ class _Bench(NamedTuple):
     machine: emulated.Machine = emulated.Machine()
 
 
+_COUNTED = emulated.Machine(sockets=2, cores=4, counted=True)
 _BENCHES = {
     "rules": _Bench(rules.measure, rules.report),
     "locality-simnic": _Bench(
@@ -81,12 +82,13 @@ _BENCHES = {
         partial(waiting.measure, make_bed=sim_bed, load=waiting.SIMNIC),
         partial(waiting.report, load=waiting.SIMNIC),
     ),
-    "machine": _Bench(
-        cells.measure, costs.report, emulated.Machine(sockets=2, cores=4, counted=True)
-    ),
-    "observed": _Bench(
-        observing.measure, observed.report, emulated.Machine(sockets=2, cores=4, counted=True)
-    ),
+    "machine": _Bench(cells.measure, costs.report, _COUNTED),
+    "observed": _Bench(observing.measure, observed.report, _COUNTED),
+    "pairs": _Bench(pairs.matrix, pairs.matrix_report, _COUNTED),
+    **{
+        where: _Bench(partial(pairs.shared, where=where), costs.report, _COUNTED)
+        for where in pairs.SHARED
+    },
 }
 NAMES = tuple(_BENCHES)
 

@@ -38,6 +38,7 @@ HTTP = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 SHORT = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 QUERY = struct.pack("!HHHHHH", 1, 0x100, 1, 0, 0, 0) + b"\1a\4test\0" + struct.pack("!HH", 1, 1)
 PING = b"*1\r\n$4\r\nPING\r\n"
+SET = b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$4000\r\n" + 4000 * b"x" + b"\r\n"
 NOBODY = 65534
 
 NGINX = """
@@ -129,10 +130,13 @@ def _redis(place: _Place, port: int = PORT) -> tuple[str, ...]:
     return (str(place.tree / "usr/bin/redis-server"), *words)
 
 
-def _redis_pool(place: _Place) -> tuple[str, ...]:
-    each = (_redis(place, PORT + number) for number in range(POOL))
-    started = (f"setpriv --pdeathsig KILL {shlex.join(command)} &" for command in each)
-    return ("sh", "-c", f"{' '.join(started)} wait")
+def _redis_pool(count: int) -> Callable[[_Place], tuple[str, ...]]:
+    def command(place: _Place) -> tuple[str, ...]:
+        each = (_redis(place, PORT + number) for number in range(count))
+        started = (f"setpriv --pdeathsig KILL {shlex.join(command)} &" for command in each)
+        return ("sh", "-c", f"{' '.join(started)} wait")
+
+    return command
 
 
 def _memcached(place: _Place) -> tuple[str, ...]:
@@ -197,7 +201,9 @@ REAL = {
 SERVERS = {
     **REAL,
     "nginx-4": Server(_nginx(4, "reuseport"), Asked("tcp", HTTP), 4),
-    "redis-8": Server(_redis_pool, Asked("tcp", PING), POOL, ports=POOL),
+    "redis-8": Server(_redis_pool(POOL), Asked("tcp", PING), POOL, ports=POOL),
+    "redis-set": Server(_redis, Asked("tcp", SET), 1),
+    "redis-set-2": Server(_redis_pool(2), Asked("tcp", SET), 2, ports=2),
     "unbound-1": Server(_unbound(1, "no"), Asked("udp", QUERY), 1, "start of service"),
     "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready"),
 }

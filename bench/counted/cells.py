@@ -43,8 +43,8 @@ from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC", "Load"]
-__all__ += ["Wanted", "measure"]
+__all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC"]
+__all__ += ["Counting", "Load", "Wanted", "filtered", "measure", "serving", "start"]
 
 SERVED = (
     "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "nginx-short",
@@ -87,7 +87,7 @@ class Wanted(NamedTuple):
 
 
 @contextlib.contextmanager
-def _filter(bed: Bed, protocol: str, *, queue: int) -> Iterator[None]:
+def filtered(bed: Bed, protocol: str, *, queue: int) -> Iterator[None]:
     """One for the server's port."""
     bed.clear_filters()
     said = f"flow-type {protocol}4 dst-port {PORT} action {queue} loc 0"
@@ -112,8 +112,8 @@ def _atfnd(bed: Bed, protocol: str) -> Iterator[Daemon]:
 
 # For a server that is pinned.
 STATIC: dict[str, Contender] = {
-    "same-core": partial(_filter, queue=SERVER_CPU),
-    "neighbour": partial(_filter, queue=NEIGHBOUR),
+    "same-core": partial(filtered, queue=SERVER_CPU),
+    "neighbour": partial(filtered, queue=NEIGHBOUR),
 }
 # atfnd is first: its daemon starts before anything is instrumented, which is slow.
 CONTENDERS: dict[str, Contender] = {
@@ -131,24 +131,17 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
     the first contender is there. OperatorError: the bed is not as it should be."""
     server, pinned, cpus, most, asked = Wanted(*json.loads(wanted))
     found: list[dict[str, Any]] = []
-    with (
-        counted_bed(CLIENTS[cpus]) as bed,
-        contextlib.closing(bed.meter()) as meter,
-        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
-        running(server, _places(bed, server, pinned), Path(folder)) as process,
-    ):
-        bench = _Bench(bed, server, process, pinned, meter)
-        about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
-        os.sched_setaffinity(0, {bed.cpus[-1]})
+    about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
+    with serving(server, cpus, pinned=pinned) as bench:
         for name in CONTENDERS:
             loads = [load for load, contender in asked if contender == name]
             if not loads:
                 continue
             protocol = "udp" if SERVERS[server].asked.means == "udp" else "tcp"
-            with CONTENDERS[name](bed, protocol) as daemon:
+            with CONTENDERS[name](bench.bed, protocol) as daemon:
                 if not found:
                     prepare()
-                    _start(cpus)
+                    start(cpus)
                 for load in loads:
                     cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}
                     rate = (LOADS[load].share or 0) * (most or 0)
@@ -161,13 +154,22 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
     return {**about, "cells": found}
 
 
-def _places(bed: Bed, server: str, pinned: bool) -> Bed:
-    """With the CPUs of the server; the daemon has the last one."""
-    if not pinned:
-        return bed
-    first = bed.cpus.index(SERVER_CPU)
-    cpus = (*bed.cpus[first:-1], *bed.cpus[:first])
-    return replace(bed, cpus=cpus[:1] if SERVERS[server].workers == 1 else cpus)
+@contextlib.contextmanager
+def serving(server: str, cpus: int, *, pinned: bool = True) -> Iterator[Counting]:
+    """A server that listens, on SERVER_CPU and, if it has several workers, on those after it;
+    python is confined to the last of the server's CPUs."""
+    with (
+        counted_bed(CLIENTS[cpus]) as bed,
+        contextlib.closing(bed.meter()) as meter,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+    ):
+        first = bed.cpus.index(SERVER_CPU)
+        apart = (*bed.cpus[first:-1], *bed.cpus[:first])
+        places = apart[:1] if SERVERS[server].workers == 1 else apart
+        there = replace(bed, cpus=places) if pinned else bed
+        with running(server, there, Path(folder)) as process:
+            os.sched_setaffinity(0, {bed.cpus[-1]})
+            yield Counting(bed, server, process, places if pinned else None, meter)
 
 
 def _count(bed: Bed) -> int:
@@ -175,21 +177,23 @@ def _count(bed: Bed) -> int:
     return len(bed.cpus) + len(bed.spare)
 
 
-def _start(cpus: int) -> None:
+def start(cpus: int) -> None:
+    """Count from now on. OperatorError: the machine is refused."""
     pairs = [f"{one} {other}" for one, other in pingpongs(cpus)]
     said = succeed("bash", str(START), str(ROUNDS), *pairs)
     judge(COUNTS.read_text(), said, cpus)
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
-    """A server that listens on a bed."""
+class Counting:
+    """A server that listens on a bed. `places`: of its workers, in turn; None: where they like."""
 
     bed: Bed
     server: str
     process: Child
-    pinned: bool
+    places: tuple[int, ...] | None
     meter: Meter
+    connections: int = CONNECTIONS
 
     def measured(self, load: str, rate: float, daemon: Daemon | None) -> list[dict[str, Any]]:
         """The windows of one set of connections; of another, when one is refused."""
@@ -221,7 +225,7 @@ class _Bench:
         bed = self.bed
         clients = ",".join(map(str, bed.spare))
         asked, ports = SERVERS[self.server].asked, SERVERS[self.server].ports
-        words = (asked.means, bed.address, PORT, ports, CONNECTIONS, clients, len(bed.cpus))
+        words = (asked.means, bed.address, PORT, ports, self.connections, clients, len(bed.cpus))
         count = _count(bed)
         times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
         said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))
@@ -234,14 +238,13 @@ class _Bench:
 
     def _pin(self) -> None:
         """A worker a CPU, in turn."""
-        if self.pinned:
-            places = _places(self.bed, self.server, pinned=True).cpus
-            pin_workers(self.process, SERVERS[self.server].workers, places)
+        if self.places:
+            pin_workers(self.process, SERVERS[self.server].workers, self.places)
 
     def _locality(self) -> float | None:
         """Of bytes read: the share that was read on the CPU that had processed them. None: they
         would be read elsewhere under load."""
-        if not self.pinned:
+        if not self.places:
             return None
         before = self.meter.totals()
         self.meter.start()
@@ -256,8 +259,8 @@ class _Bench:
         while time.monotonic() < end:
             time.sleep(LOOK_S)
             states = [row["state"] for row in daemon.flows()]
-            placed = [state in ("steered", "port") or not self.pinned for state in states]
-            if before == sum(placed) > 0 and not (self.pinned and "wanted" in states):
+            placed = [state in ("steered", "port") or not self.places for state in states]
+            if before == sum(placed) > 0 and not (self.places and "wanted" in states):
                 return
             before = sum(placed)
         raise OperatorError(f"atfnd did not settle: {sorted(set(states))}", exit_code=1)

@@ -22,12 +22,11 @@ def report(measured: dict[str, Any]) -> Report:
     """From what `cells.measure` found, which may have been JSON in between."""
     server, cpus = measured["server"], measured["cpus"]
     where = "pinned" if measured["pinned"] else "not pinned"
-    about = f"{server}, {where}, {cpus} CPUs, {measured['connections']} connections"
+    cells = [_cell({**measured, **each}) for each in measured["cells"]]
+    connections = " or ".join(dict.fromkeys(str(each["connections"]) for each in cells))
+    about = f"{server}, {where}, {cpus} CPUs, {connections} connections"
     found = Report("machine", about)
-    found.samples = {
-        "cells": [_cell(measured, each) for each in measured["cells"]],
-        "windows": measured["cells"],
-    }
+    found.samples = {"cells": cells, "windows": measured["cells"]}
     for cell in measured["cells"]:
         name, load, windows = cell["contender"], cell["load"], cell["windows"]
 
@@ -55,9 +54,9 @@ def _moved(window: dict[str, Any]) -> float:
     return sum(lines[kind] for kind in MOVED)
 
 
-def _cell(measured: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+def _cell(measured: dict[str, Any]) -> dict[str, Any]:
     """Means over its windows, latencies over all of their requests."""
-    windows = cell["windows"]
+    windows = measured["windows"]
 
     def of(*path: str) -> float:
         values: list[Any] = windows
@@ -71,10 +70,10 @@ def _cell(measured: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
     return {
         "server": measured["server"],
         "pinned": measured["pinned"],
-        "load": cell["load"],
+        "load": measured["load"],
         "cpus": measured["cpus"],
         "connections": measured["connections"],
-        "contender": cell["contender"],
+        "contender": measured["contender"],
         "windows": len(windows),
         "requests": sum(each["requests"] for each in windows),
         "instructions_per_request": round(mean(totals), 1),

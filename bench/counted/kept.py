@@ -22,9 +22,10 @@ from bench.servers import PACKAGES, PACKED, SERVERS
 from tests.guest.fetch import programs
 from tests.guest.machine import Machine
 
-__all__ = ["CELLS", "CPUS", "Keeping", "cells", "keep", "run", "wanted"]
+__all__ = ["CELLS", "CPUS", "Keeping", "cells", "keep", "of_papers", "run", "wanted"]
 
 CELLS = Path(__file__).parents[1] / "machine.json"
+PAPERS = CELLS.with_name("papers.json")
 CPUS = min(CLIENTS)  # if nothing else is asked for
 KEY = ("server", "pinned", "load", "cpus", "connections", "contender")
 
@@ -49,6 +50,15 @@ def run(
         Machine(sockets=2, cores=cpus // 2, counted=True),
     )  # fmt: skip
     found.notes.append(f"its cells are in {CELLS.parent.name}/{CELLS.name}")
+    return found
+
+
+def of_papers(name: str, rounds: int) -> Report:
+    """A bench of pairs.py; its cells are in the tree, too, in `bench/papers.json`."""
+    commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
+    programs(PACKED, *PACKAGES)
+    found = guest.run(name, rounds, said=Keeping(commit, PAPERS))
+    found.notes.append(f"its cells are in {PAPERS.parent.name}/{PAPERS.name}")
     return found
 
 
