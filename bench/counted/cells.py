@@ -43,8 +43,8 @@ from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "SERVED", "STATIC"]
-__all__ += ["Counting", "Load", "Wanted", "filtered", "measure", "serving", "start"]
+__all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "NEIGHBOUR", "SERVED"]
+__all__ += ["STATIC", "Counting", "Load", "Wanted", "filtered", "measure", "serving", "start"]
 
 SERVED = (
     "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "nginx-short",
@@ -125,10 +125,9 @@ CONTENDERS: dict[str, Contender] = {
 }
 
 
-def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def measure(rounds: int, wanted: str) -> dict[str, Any]:
     """Figures of each window, by cell; each cell is also printed when it is done, as if it were the
-    only one. `wanted`: JSON of a Wanted. `prepare`: called once, before anything is counted, when
-    the first contender is there. OperatorError: the bed is not as it should be."""
+    only one. `wanted`: JSON of a Wanted. OperatorError: the bed is not as it should be."""
     server, pinned, cpus, most, asked = Wanted(*json.loads(wanted))
     found: list[dict[str, Any]] = []
     about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
@@ -140,7 +139,6 @@ def measure(rounds: int, wanted: str, prepare: Callable[[], None] = lambda: None
             protocol = "udp" if SERVERS[server].asked.means == "udp" else "tcp"
             with CONTENDERS[name](bench.bed, protocol) as daemon:
                 if not found:
-                    prepare()
                     start(cpus)
                 for load in loads:
                     cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}

@@ -4,7 +4,6 @@ daemon, armed, while redis answers as in cells.py; and then the engine by itself
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from bench.counted import cells
 from bench.counted.deciding import FLOWS, Decider
 from bench.counted.deciding import measure as decided
 from bench.counted.observed import figures
-from bench.counted.programs import Program, programs
+from bench.counted.programs import programs
 
 __all__ = ["measure"]
 
@@ -21,16 +20,18 @@ RANGES = Path("/run/guest/programs")  # for start.sh
 
 def measure(rounds: int) -> dict[str, Any]:
     """Windows, and figures by what they are of. OperatorError: as in `cells.measure`."""
-    listed: list[Program] = []
     deciders = list(map(Decider, FLOWS))  # before anything is instrumented, which is slow
-
-    def list_programs() -> None:
-        listed.extend(programs())
-        RANGES.write_text("".join(f"{each.begin:x} {each.end:x}\n" for each in listed))
-
-    wanted = cells.Wanted("redis", True, min(cells.CLIENTS), None, [("saturated", "atfnd")])
-    (cell,) = cells.measure(rounds, json.dumps(wanted), list_programs)["cells"]
-    names, windows = [each.name for each in listed], cell["windows"]
+    cpus = min(cells.CLIENTS)
+    with cells.serving("redis", cpus) as bench:
+        # All flows have to be steered: `used()` of one that RSS delivers to its thread's CPU takes
+        # another way, and how many are so depends on where they hash.
+        bench.bed.deliver_all_to(bench.bed.cpus.index(cells.NEIGHBOUR))
+        with cells.CONTENDERS["atfnd"](bench.bed, "tcp") as daemon:
+            listed = programs()
+            RANGES.write_text("".join(f"{each.begin:x} {each.end:x}\n" for each in listed))
+            cells.start(cpus)
+            windows = [w for _ in range(rounds) for w in bench.measured("saturated", 0, daemon)]
+    names = [each.name for each in listed]
     return {
         "requests": sum(window["requests"] for window in windows),
         "figures": figures(names, windows) | decided(deciders, cells.COUNTS),
