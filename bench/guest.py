@@ -14,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from bench import (
     unpinned,
     waiting,
 )
-from bench.counted import cells, costs, observed, observing, pairs
+from bench.counted import cells, costs, forwarding, observed, observing, pairs
 from bench.ending import ended_in_order
 from bench.forward_load import Run
 from bench.machine import Machine, machine
@@ -85,6 +86,11 @@ _BENCHES = {
     "machine": _Bench(cells.measure, costs.report, _COUNTED),
     "observed": _Bench(observing.measure, observed.report, _COUNTED),
     "pairs": _Bench(pairs.matrix, pairs.matrix_report, _COUNTED),
+    "forward-counted": _Bench(
+        forwarding.measure,
+        forwarding.report,
+        replace(_COUNTED, nics=(emulated.Nics("nvme", forwarding.PORTS),)),
+    ),
     **{
         where: _Bench(partial(pairs.shared, where=where), costs.report, _COUNTED)
         for where in pairs.SHARED

@@ -101,11 +101,12 @@ def _softnet(column: int) -> int:
 
 
 @contextlib.contextmanager
-def sim_forwarder(program: Path) -> Iterator[SimForwarder]:
-    """One, until the `with` ends. OperatorError: the guest has not six functions for the ports."""
+def sim_forwarder(program: Path, *, dma: bool = False) -> Iterator[SimForwarder]:
+    """One, until the `with` ends. `dma`: for the counted machine. OperatorError: the guest has not
+    six functions for the ports."""
     *cpus, generators_cpu = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as undo:
-        undo.enter_context(_loaded(cpus))
+        undo.enter_context(_loaded(cpus, dma=dma))
         host = undo.enter_context(forwarder(program, _plug))
         ports = {name: Interface(name, path_of(host.netns_of(name))) for name in NAMES}
         for port in ports.values():
@@ -116,11 +117,12 @@ def sim_forwarder(program: Path) -> Iterator[SimForwarder]:
 
 
 @contextlib.contextmanager
-def _loaded(cpus: Iterable[int]) -> Iterator[None]:
+def _loaded(cpus: Iterable[int], *, dma: bool) -> Iterator[None]:
     before = DEFAULT_AFFINITY.read_text()
     DEFAULT_AFFINITY.write_text(f"{sum(1 << cpu for cpu in cpus):x}")
     try:
-        succeed("insmod", str(MODULE), "pairs=0", "max_queues=1", "queues=1", "ring=256")
+        options = ("pairs=0", "max_queues=1", "queues=1", "ring=256", f"dma={dma:d}")
+        succeed("insmod", str(MODULE), *options)
         if not Path(f"/sys/class/net/sim{PORTS - 1}").exists():
             raise OperatorError(f"simnic has less than {PORTS} ports", "--nic nvme:6")
         yield
@@ -130,8 +132,10 @@ def _loaded(cpus: Iterable[int]) -> Iterator[None]:
 
 
 def _plug(at: int, here: End, there: End) -> None:
-    """Ports 2N and 2N + 1 are the ends of a wire."""
-    for number, (netns, name) in ((2 * at, here), (2 * at + 1, there)):
+    """Ports 2N and 2N + 1 are the ends of a wire; what is polled for the host is an even one, so
+    that its frames come by DMA of a NIC on the first node."""
+    ends = (there, here) if there.name == SENDER else (here, there)
+    for number, (netns, name) in enumerate(ends, 2 * at):
         succeed("ip", "link", "set", f"sim{number}", "netns", netns, "name", name)
 
 

@@ -54,10 +54,11 @@ def run(
 
 
 def of_papers(name: str, rounds: int) -> Report:
-    """A bench of pairs.py; its cells are in the tree, too, in `bench/papers.json`."""
+    """Of pairs.py or forwarding.py. Its cells are in the tree, too, in `bench/papers.json`."""
     commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
     programs(PACKED, *PACKAGES)
     found = guest.run(name, rounds, said=Keeping(commit, PAPERS))
+    keep(found, commit, PAPERS)
     found.notes.append(f"its cells are in {PAPERS.parent.name}/{PAPERS.name}")
     return found
 

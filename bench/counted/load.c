@@ -4,10 +4,11 @@
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
+ *   load watch CPU WARM_MS WINDOW_MS WINDOWS SPINIDLE.KO
  *   load ask tcp|short|udp ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS
  *            WINDOW_MS WINDOWS SPINIDLE.KO REQUEST [PROLOGUE]
  *
- * `pingpong`: two threads hand a line to each other. `ask`: CONNECTIONS are shared by a thread for
+ * `pingpong`: two threads hand a line to each other. `watch`: windows of what others do. `ask`: CONNECTIONS are shared by a thread for
  * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. RATE: requests a second of all,
  * at random times (exponential) that do not wait for answers; a request goes out on the connection
  * that is idle longest, or waits for one, and took as long as from when it was due. 0: each
@@ -488,6 +489,16 @@ static void measure(char **words)
 	end(words[11]);
 }
 
+static void watch_others(char **words)
+{
+	run_on(atoi(words[0]));
+	begin(words[4]);
+	usleep(atoi(words[1]) * 1000);
+	for (int i = 0; i < atoi(words[3]); i++)
+		window(0, 0, atoi(words[2]));
+	end(words[4]);
+}
+
 int main(int argc, char **argv)
 {
 	mlockall(MCL_CURRENT);
@@ -495,6 +506,8 @@ int main(int argc, char **argv)
 		MARK();
 	else if ((argc == 5 || argc == 6) && !strcmp(argv[1], "pingpong"))
 		pingpong(argv + 2, argc == 6 ? argv[5] : NULL);
+	else if (argc == 7 && !strcmp(argv[1], "watch"))
+		watch_others(argv + 2);
 	else if ((argc == 15 || argc == 16) && !strcmp(argv[1], "ask"))
 		measure(argv + 2);
 	else

@@ -11,7 +11,9 @@ from atfnd.daemon.moving import carry_out
 from atfnd.model import Action, ActionKind, Actuator, FlowKey, Mode, Outcome
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
-from atfnd.move.event import Asleep, Event, Seen, TimerDue, Wanted
+from atfnd.move.event import Asleep, Event, Seen, Subject, TimerDue, Wanted
+from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.learn import Record
 from atfnd.move.mover import MoveActuator, Mover
 from atfnd.move.port import Port, Ring
 from atfnd.move.timer import Times
@@ -69,9 +71,8 @@ class Moves:
 
     def __init__(self, keys: Sequence[FlowKey]) -> None:
         self._keys, self._moved, self._kernel = keys, 0, _Kernel()
-        self._mover = Mover(self._kernel, NicMoves(PORT, Times()))
-        for _ in keys:
-            self.move()
+        taught = FrozenMap[Subject, Record](dict.fromkeys(keys, Record(0)))
+        self._mover = Mover(self._kernel, NicMoves(PORT, Times(), records=taught))
 
     def move(self) -> list[Ended]:
         """The next flow, to the queue after its own: its hold, its write and the proof that the

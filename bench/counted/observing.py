@@ -4,18 +4,14 @@ daemon, armed, while redis answers as in cells.py; and then the engine by itself
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from bench.counted import cells
+from bench.counted import cells, programs
 from bench.counted.deciding import FLOWS, Decider
 from bench.counted.deciding import measure as decided
 from bench.counted.observed import figures
-from bench.counted.programs import programs
 
 __all__ = ["measure"]
-
-RANGES = Path("/run/guest/programs")  # for start.sh
 
 
 def measure(rounds: int) -> dict[str, Any]:
@@ -27,11 +23,9 @@ def measure(rounds: int) -> dict[str, Any]:
         # another way, and how many are so depends on where they hash.
         bench.bed.deliver_all_to(bench.bed.cpus.index(cells.NEIGHBOUR))
         with cells.CONTENDERS["atfnd"](bench.bed, "tcp") as daemon:
-            listed = programs()
-            RANGES.write_text("".join(f"{each.begin:x} {each.end:x}\n" for each in listed))
+            names = programs.counted()
             cells.start(cpus)
             windows = [w for _ in range(rounds) for w in bench.measured("saturated", 0, daemon)]
-    names = [each.name for each in listed]
     return {
         "requests": sum(window["requests"] for window in windows),
         "figures": figures(names, windows) | decided(deciders, cells.COUNTS),
