@@ -82,11 +82,11 @@ class Moves:
         key, old, new = self._keys[number], (number + turn) % QUEUES, (number + turn + 1) % QUEUES
         action = Action(ActionKind.REWRITE, "eth0", key, number, old, new, "", "")
         origins = frozenset({old})
-        said = self._told(Wanted(action, Mode.STRICT, origins, origins, cookie=number))
-        said += self._told(Seen(key, new, self._kernel.now_ns()))
+        said = self._ends(Wanted(action, Mode.STRICT, origins, origins, cookie=number))
+        said += self._ends(Seen(key, new, self._kernel.now_ns()))
         self._kernel.wait(SECOND_NS)
-        return said + self._told(TimerDue())
+        return said + self._ends(TimerDue())
 
-    def _told(self, event: Event) -> list[Ended]:
+    def _ends(self, event: Event) -> list[Ended]:
         said = carry_out(self._mover.steps(event), self._kernel.write)
         return [each for each in said if isinstance(each, Ended)]
