@@ -88,7 +88,7 @@ _BENCHES = {
     "pairs": _Bench(pairs.matrix, pairs.matrix_report, _COUNTED),
     "forward-counted": _Bench(
         forwarding.measure,
-        forwarding.report,
+        costs.report,
         replace(_COUNTED, nics=(emulated.Nics("nvme", forwarding.PORTS),)),
     ),
     **{

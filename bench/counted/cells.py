@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +44,17 @@ from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
 __all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "NEIGHBOUR", "SERVED"]
-__all__ += ["STATIC", "Counting", "Load", "Wanted", "filtered", "measure", "serving", "start"]
+__all__ += [
+    "STATIC",
+    "Counting",
+    "Load",
+    "Wanted",
+    "figures",
+    "filtered",
+    "measure",
+    "serving",
+    "start",
+]
 
 SERVED = (
     "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "nginx-short",
@@ -126,30 +136,42 @@ CONTENDERS: dict[str, Contender] = {
 
 
 def measure(rounds: int, wanted: str) -> dict[str, Any]:
-    """Figures of each window, by cell; each cell is also printed when it is done, as if it were the
-    only one. `wanted`: JSON of a Wanted. OperatorError: the bed is not as it should be."""
+    """Figures of each window, by cell. `wanted`: JSON of a Wanted. OperatorError: the bed is not as
+    it should be."""
     server, pinned, cpus, most, asked = Wanted(*json.loads(wanted))
-    found: list[dict[str, Any]] = []
     about = {"server": server, "pinned": pinned, "cpus": cpus, "connections": CONNECTIONS}
-    with serving(server, cpus, pinned=pinned) as bench:
-        for name in CONTENDERS:
-            loads = [load for load, contender in asked if contender == name]
-            if not loads:
-                continue
-            protocol = "udp" if SERVERS[server].asked.means == "udp" else "tcp"
-            with CONTENDERS[name](bench.bed, protocol) as daemon:
-                if not found:
-                    start(cpus)
-                for load in loads:
-                    cell: dict[str, Any] = {"load": load, "contender": name, "windows": []}
-                    rate = (LOADS[load].share or 0) * (most or 0)
-                    for turn in range(rounds):
-                        cell["windows"] += bench.measured(load, rate, daemon)
-                        said = f"{name}, {load}: {turn + 1} of {rounds}"
-                        print(said, file=sys.stderr, flush=True)
-                    print(json.dumps({**about, "cells": [cell]}), flush=True)
-                    found.append(cell)
-    return {**about, "cells": found}
+
+    def found() -> Iterator[dict[str, Any]]:
+        started = False
+        with serving(server, cpus, pinned=pinned) as bench:
+            for name in CONTENDERS:
+                loads = [load for load, contender in asked if contender == name]
+                if not loads:
+                    continue
+                protocol = "udp" if SERVERS[server].asked.means == "udp" else "tcp"
+                with CONTENDERS[name](bench.bed, protocol) as daemon:
+                    if not started:
+                        start(cpus)
+                        started = True
+                    for load in loads:
+                        windows = []
+                        rate = (LOADS[load].share or 0) * (most or 0)
+                        for turn in range(rounds):
+                            windows += bench.measured(load, rate, daemon)
+                            said = f"{name}, {load}: {turn + 1} of {rounds}"
+                            print(said, file=sys.stderr, flush=True)
+                        yield {"load": load, "contender": name, "windows": windows}
+
+    return collected(about, found())
+
+
+def collected(about: dict[str, Any], found: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """All cells; each is also printed when it is done, as if it were the only one."""
+    cells = []
+    for cell in found:
+        print(json.dumps({**about, "cells": [cell]}), flush=True)
+        cells.append(cell)
+    return {**about, "cells": cells}
 
 
 @contextlib.contextmanager
@@ -213,7 +235,7 @@ class Counting:
                 print(refused.message, file=sys.stderr, flush=True)
                 continue
             both = zip(said, found, strict=True)
-            return [{**_figures(*each, self.bed), "read_locality": locality} for each in both]
+            return [{**figures(*each, self.bed.cpus), "read_locality": locality} for each in both]
         raise AssertionError
 
     @contextlib.contextmanager
@@ -264,15 +286,16 @@ class Counting:
         raise OperatorError(f"atfnd did not settle: {sorted(set(states))}", exit_code=1)
 
 
-def _figures(said: dict[str, Any], window: Window, bed: Bed) -> dict[str, Any]:
-    """A request, over the server's CPUs; time as on `cpus` that execute one instruction a ns."""
-    of, here = said["requests"], [window[cpu] for cpu in bed.cpus]
+def figures(said: dict[str, Any], window: Window, cpus: Sequence[int]) -> dict[str, Any]:
+    """A request, over these CPUs, of which the daemon has the last; time as on CPUs that execute
+    one instruction a ns."""
+    of, here = said["requests"], [window[cpu] for cpu in cpus]
     busiest, slowed = max(here, key=lambda cpu: cpu.busy), len(window)
     return {
         "requests": of,
         "instructions": {m: sum(cpu.instructions[m] for cpu in here) / of for m in MODES},
         "busiest_instructions": busiest.busy / of,
-        "daemons_instructions": window[bed.cpus[-1]].busy / of,
+        "daemons_instructions": here[-1].busy / of,
         "lines": {kind: sum(cpu.found(kind) for cpu in here) / of for kind in KINDS},
         "ns": {name: sum(cpu.ns(name) for cpu in here) / of for name in LATENCIES_NS},
         "busiest_ns": {name: busiest.ns(name) / of for name in LATENCIES_NS},

@@ -66,7 +66,7 @@ def _cell(measured: dict[str, Any]) -> dict[str, Any]:
 
     totals = [sum(each["instructions"].values()) for each in windows]
     took_us = [us for each in windows for us in each["took_us"]]
-    local = [each["read_locality"] for each in windows if each["read_locality"] is not None]
+    local = [each["read_locality"] for each in windows if each.get("read_locality") is not None]
     return {
         "server": measured["server"],
         "pinned": measured["pinned"],
@@ -88,7 +88,7 @@ def _cell(measured: dict[str, Any]) -> dict[str, Any]:
         "ipis_per_request": of("ipis"),
         "interrupts_per_request": of("interrupts"),
         "requests_per_s": of("requests_per_s"),
-        "p50_us": round(quantile(took_us, 0.5).value, 2),
+        "p50_us": round(quantile(took_us, 0.5).value, 2) if took_us else None,
         "p99_us": round(quantile(took_us, 0.99).value, 2) if len(took_us) >= ENOUGH else None,
         "read_locality": round(mean(local), 3) if local else None,
     }

@@ -8,7 +8,8 @@
  *   load ask tcp|short|udp ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS
  *            WINDOW_MS WINDOWS SPINIDLE.KO REQUEST [PROLOGUE]
  *
- * `pingpong`: two threads hand a line to each other. `watch`: windows of what others do. `ask`: CONNECTIONS are shared by a thread for
+ * `pingpong`: two threads hand a line to each other. `watch`: windows of what others do, with
+ * interrupts of the CPUs below this one. `ask`: CONNECTIONS are shared by a thread for
  * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. RATE: requests a second of all,
  * at random times (exponential) that do not wait for answers; a request goes out on the connection
  * that is idle longest, or waits for one, and took as long as from when it was due. 0: each
@@ -495,7 +496,7 @@ static void watch_others(char **words)
 	begin(words[4]);
 	usleep(atoi(words[1]) * 1000);
 	for (int i = 0; i < atoi(words[3]); i++)
-		window(0, 0, atoi(words[2]));
+		window(0, atoi(words[0]), atoi(words[2]));
 	end(words[4]);
 }
 

@@ -7,7 +7,6 @@ request carries 4000 bytes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ PICTURES: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
     "lines": ("lines moved", lambda cell: cell["lines_per_request"]),
     "estimate": ("estimate for EPYC, µs", lambda cell: cell["estimate_ns"]["EPYC"] / 1000),
 }
+ABOUT = {"pinned": True, "cpus": CPUS}
 Cells = Iterator[dict[str, Any]]
 
 
@@ -44,7 +44,7 @@ def matrix(rounds: int) -> dict[str, Any]:
                     with cells.filtered(bench.bed, "tcp", queue=queue):
                         yield _cell(here, f"{cpu} to {app}", rounds)
 
-    return _measured("redis-set", found())
+    return cells.collected({**ABOUT, "server": "redis-set"}, found())
 
 
 def shared(rounds: int, where: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def shared(rounds: int, where: str) -> dict[str, Any]:
                         here = replace(bench, places=SHARED[where], connections=streams)
                         yield _cell(here, f"{where}: {name}, {streams}", rounds, daemon)
 
-    return _measured("redis-set-2", found())
+    return cells.collected({**ABOUT, "server": "redis-set-2"}, found())
 
 
 def matrix_report(measured: dict[str, Any]) -> Report:
@@ -87,12 +87,3 @@ def _cell(
     return {
         "load": "saturated", "contender": name, "connections": connections, "windows": windows
     }  # fmt: skip
-
-
-def _measured(server: str, found: Cells) -> dict[str, Any]:
-    about = {"server": server, "pinned": True, "cpus": CPUS}
-    every = []
-    for cell in found:
-        print(json.dumps({**about, "cells": [cell]}), flush=True)
-        every.append(cell)
-    return {**about, "cells": every}
