@@ -58,6 +58,7 @@ def of_papers(name: str, rounds: int) -> Report:
     commit = succeed("git", "rev-parse", "--short", "HEAD").strip()
     programs(PACKED, *PACKAGES)
     found = guest.run(name, rounds, said=Keeping(commit, PAPERS))
+    found.name = name
     found.notes.append(f"its cells are in {PAPERS.parent.name}/{PAPERS.name}")
     return found
 
