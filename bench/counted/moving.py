@@ -21,6 +21,7 @@ from atfnd.move.timer import Times
 __all__ = ["Moves"]
 
 QUEUES = 16
+WARM = 100  # moves, after which Python executes the same for each
 SECOND_NS = 1_000_000_000
 RING = Ring(512, 0, 0, busy_poll=False, service_pps=1e6, thread=True)
 PORT = Port(Actuator.IN_PLACE, False, frozenset(), (RING,) * QUEUES, write_ns=10_000)
@@ -73,6 +74,8 @@ class Moves:
         self._keys, self._moved, self._kernel = keys, 0, _Kernel()
         taught = FrozenMap[Subject, Record](dict.fromkeys(keys, Record(0)))
         self._mover = Mover(self._kernel, NicMoves(PORT, Times(), records=taught))
+        for _ in range(WARM):
+            self.move()
 
     def move(self) -> list[Ended]:
         """The next flow, to the queue after its own: its hold, its write and the proof that the
