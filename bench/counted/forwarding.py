@@ -26,8 +26,8 @@ __all__ = ["PORTS", "measure"]
 
 CPUS, PORTS, FLOWS = 8, 6, 32
 MODES = {"0": (0, 0, 0), "I": (0, 1, 4), "II": (0, 4, 1)}  # CPUs of both receivers, the sender
-# Of the guest's time, in which a CPU is eight times slower. With more of them the generator waits
-# for locks: its CPU executes less than others, and windows are refused.
+# Of the guest's time, in which a CPU is eight times slower. With four times as many the generator's
+# CPU executes less than others, and windows are refused.
 PPS = 2_000
 WARM_MS, WINDOW_MS, WINDOWS, SECONDS = 50, 240, 2, 30
 
