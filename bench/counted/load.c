@@ -157,18 +157,18 @@ static void *play(void *data)
 	if (me)
 		__atomic_store_n(&second_ready, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&second_ready, __ATOMIC_ACQUIRE))
-		;
+		__builtin_ia32_pause();
 	uint64_t began = now_ns();
 
 	if (!me)
 		MARK();
 	for (int i = 0; i < rounds; i++) {
 		while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != me)
-			;
+			__builtin_ia32_pause(); /* as locks do */
 		__atomic_store_n(&turn, !me, __ATOMIC_RELEASE);
 	}
 	while (!me && __atomic_load_n(&turn, __ATOMIC_ACQUIRE))
-		;
+		__builtin_ia32_pause();
 	if (!me) {
 		MARK();
 		played_ns = now_ns() - began;

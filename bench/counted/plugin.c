@@ -89,6 +89,8 @@ extern __thread void *current_cpu;
 extern void *qemu_get_cpu(int);
 extern int64_t icount_get(void);
 extern int64_t icount_percpu_budget(int);
+extern void helper_pause(void *);
+extern void cpu_loop_exit_noexc(void *);
 extern void timer_init_full(void *, void *, int, int, int, void (*)(void *), void *);
 extern void timer_mod_ns(void *, int64_t);
 
@@ -106,7 +108,6 @@ static int device[MOST_CPUS]; /* 1 + the LLC that it writes to; 0: the CPU itsel
 static int remote;	      /* the LLC of the remote host */
 static uint64_t instructions[MOST_CPUS][MODES + 1];
 static uint64_t lines[MOST_CPUS][MODES][KINDS];
-static int64_t budget;
 
 /* BPF programs that a CPU executes, the innermost one last; interrupts that it has not yet returned
  * from since that one began. */
@@ -238,8 +239,20 @@ static void mark(void)
 
 /* QEMU gives each CPU an equal part of what is left until the next virtual timer, which may be half
  * a millisecond: others wait for their turn that long. A timer of ours would bound it and make
- * turns unequal: each time it is armed a round ends early. So the function becomes
- * `movabs budget, %rax; ret`. The caller is the thread that executes the CPUs. */
+ * turns unequal: each time it is armed a round ends early. */
+static int64_t slice(int count)
+{
+	(void)count;
+	return SLICE;
+}
+
+/* PAUSE ends a turn in QEMU, so who waits for a lock would execute less than others. */
+static void go_on(void *env)
+{
+	(void)env;
+	cpu_loop_exit_noexc(current_cpu);
+}
+
 static bool is_known_budget(const uint8_t *code)
 {
 	static const uint8_t BEGIN[] = {
@@ -249,21 +262,27 @@ static bool is_known_budget(const uint8_t *code)
 	return !memcmp(code, BEGIN, sizeof(BEGIN)) && code[14] == 0x02 && code[15] == 0x74;
 }
 
-static void slices(int64_t of)
+/* `movabs ours, %rax; jmp *%rax`, or the function of QEMU again. The caller is the thread that
+ * executes the CPUs. */
+static void slices(bool equal)
 {
-	static uint8_t of_qemu[11];
-	uint8_t ours[11] = { 0x48, 0xa1, [10] = 0xc3 };
-	uint8_t *at = (uint8_t *)(uintptr_t)icount_percpu_budget;
-	void *page = (void *)((uintptr_t)at & ~4095ul), *where = &budget;
+	static struct {
+		void *at, *ours;
+		uint8_t of_qemu[12];
+	} functions[] = { { icount_percpu_budget, slice, { 0 } }, { helper_pause, go_on, { 0 } } };
 
-	budget = of;
-	memcpy(ours + 2, &where, sizeof(where));
-	if (mprotect(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC))
-		abort();
-	if (!of_qemu[0])
-		memcpy(of_qemu, at, sizeof(of_qemu));
-	memcpy(at, of ? ours : of_qemu, sizeof(ours));
-	mprotect(page, 8192, PROT_READ | PROT_EXEC);
+	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+		uint8_t jump[12] = { 0x48, 0xb8, [10] = 0xff, 0xe0 }, *at = functions[i].at;
+		void *page = (void *)((uintptr_t)at & ~4095ul);
+
+		memcpy(jump + 2, &functions[i].ours, sizeof(void *));
+		if (mprotect(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC))
+			abort();
+		if (!functions[i].of_qemu[0])
+			memcpy(functions[i].of_qemu, at, sizeof(jump));
+		memcpy(at, equal ? jump : functions[i].of_qemu, sizeof(jump));
+		mprotect(page, 8192, PROT_READ | PROT_EXEC);
+	}
 }
 
 static void on_order(unsigned int translator, void *data)
@@ -278,10 +297,10 @@ static void on_order(unsigned int translator, void *data)
 		modelling = (uintptr_t)data == MODEL_ON;
 		break;
 	case SLICES_EQUAL:
-		slices(SLICE);
+		slices(true);
 		break;
 	case SLICES_OF_QEMU:
-		slices(0);
+		slices(false);
 		break;
 	case DEVICE_BEGINS:
 		device[executing()] = 1;
