@@ -39,6 +39,10 @@ SHORT = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 QUERY = struct.pack("!HHHHHH", 1, 0x100, 1, 0, 0, 0) + b"\1a\4test\0" + struct.pack("!HH", 1, 1)
 PING = b"*1\r\n$4\r\nPING\r\n"
 SET = b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$4000\r\n" + 4000 * b"x" + b"\r\n"
+SEGMENT = bytes(1448)  # of a frame of 1500 bytes with TCP's timestamps
+STREAM = Asked("tcp", 2 * SEGMENT, times=23)
+DATAGRAMS = Asked("udp", SEGMENT, b"hello", times=46)
+LOAD = Path(__file__).parents[1] / "build/guest/counted/load"  # counted/build.py
 NOBODY = 65534
 
 NGINX = """
@@ -172,6 +176,12 @@ def _postgres(place: _Place) -> tuple[str, ...]:
     return command(programs / "postgres", "-D", data, where, "-N 300 -F 2>&1")
 
 
+def _receiver(asked: Asked) -> Callable[[_Place], tuple[str, ...]]:
+    """Ours: a byte is the answer to a block."""
+    block = asked.times * len(asked.request)
+    return lambda place: (str(LOAD), "receive", asked.means, place.address, str(PORT), str(block))
+
+
 def _rr(place: _Place) -> tuple[str, ...]:
     return program("rr", "serve", place.address, PORT)
 
@@ -205,6 +215,8 @@ SERVERS = {
     "redis-set": Server(_redis, Asked("tcp", SET), 1),
     "redis-set-2": Server(_redis_pool(2), Asked("tcp", SET), 2, ports=2),
     "unbound-1": Server(_unbound(1, "no"), Asked("udp", QUERY), 1, "start of service"),
+    "stream": Server(_receiver(STREAM), STREAM, 1),
+    "stream-udp": Server(_receiver(DATAGRAMS), DATAGRAMS, 1),
     "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready"),
 }
 

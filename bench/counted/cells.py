@@ -58,7 +58,7 @@ __all__ += [
 
 SERVED = (
     "redis", "nginx", "memcached", "haproxy", "nginx-4", "postgresql", "nginx-short",
-    "redis-8", "unbound-1",
+    "redis-8", "unbound-1", "stream", "stream-udp",
 )  # fmt: skip
 SERVER_CPU, NEIGHBOUR = 2, 3
 CLIENTS = {8: 2, 16: 4}  # of so many CPUs
@@ -248,7 +248,7 @@ class Counting:
         words = (asked.means, bed.address, PORT, ports, self.connections, clients, len(bed.cpus))
         count = _count(bed)
         times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
-        said = (asked.request.hex(), *([asked.prologue.hex()] if asked.prologue else []))
+        said = (asked.times, asked.request.hex(), asked.prologue.hex())
         command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko", *said)
         self._pin()  # before a flow has a place
         with child(*map(str, command), netns=bed.peer, cpus=bed.spare) as client:

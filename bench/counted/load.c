@@ -6,21 +6,25 @@
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
  *   load watch CPU WARM_MS WINDOW_MS WINDOWS SPINIDLE.KO
  *   load ask tcp|short|udp ADDRESS PORT PORTS CONNECTIONS CPUS SERVER_CPUS RATE WARM_MS
- *            WINDOW_MS WINDOWS SPINIDLE.KO REQUEST [PROLOGUE]
+ *            WINDOW_MS WINDOWS SPINIDLE.KO TIMES REQUEST PROLOGUE
+ *   load receive tcp|udp ADDRESS PORT BYTES
  *
  * `pingpong`: two threads hand a line to each other. `watch`: windows of what others do, with
  * interrupts of the CPUs below this one. `ask`: CONNECTIONS are shared by a thread for
  * each of CPUS (6,7), and go to PORTS ports, from PORT on, in turn. RATE: requests a second of all,
  * at random times (exponential) that do not wait for answers; a request goes out on the connection
  * that is idle longest, or waits for one, and took as long as from when it was due. 0: each
- * connection asks when it is answered. REQUEST is hexadecimal, an answer is as long as the first
- * one; PROLOGUE is sent once on each connection. It says "connected" and asks seldom, until SIGUSR1
- * comes: then idle CPUs spin, the cache model is on, and the windows are measured. Prints a line of
- * JSON for each window. Times are virtual. SERVER_CPUS: interrupts of the CPUs below this number
- * are counted.
+ * connection asks when it is answered. REQUEST is hexadecimal, and sent TIMES times; an answer is
+ * as long as the first one; PROLOGUE is sent once on each connection. It says "connected" and asks
+ * seldom, until SIGUSR1 comes: then idle CPUs spin, the cache model is on, and the windows are
+ * measured. Prints a line of JSON for each window. Times are virtual. SERVER_CPUS: interrupts of
+ * the CPUs below this number are counted.
  *
  * `short`: a connection for each request, which the server closes. `udp`: a datagram that is lost
  * is not asked for again.
+ *
+ * `receive`: a server of one thread that answers BYTES with one. A UDP socket is connected to who
+ * sent its first datagram, which is answered, too.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -53,6 +57,7 @@
 #define SLICES_OF_QEMU() ORDER(4)
 
 enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 2000, QUIET_MS = 100 };
+enum { ROOM = 1 << 18 }; /* for a request, in a socket */
 
 struct bytes {
 	uint32_t size;
@@ -86,7 +91,7 @@ static struct client clients[MOST_CLIENTS];
 static struct sockaddr_in server;
 static int first_port, ports, opened_so_far;
 static struct bytes request, prologue;
-static uint32_t answer_bytes;
+static uint32_t answer_bytes, times;
 static bool seldom = true, measuring, udp, closes;
 static double gap_ns; /* of a client, on average; 0: none */
 static int turn __attribute__((aligned(64)));
@@ -219,10 +224,12 @@ static struct interrupts interrupts(int cpus)
 	return found;
 }
 
-static void put(int fd, const struct bytes *what)
+static void put(int fd, const struct bytes *what, uint32_t left)
 {
-	if (send(fd, what->data, what->size, MSG_NOSIGNAL) != (ssize_t)what->size)
-		die("send");
+	for (; left--;)
+		if (send(fd, what->data, what->size,
+			 MSG_NOSIGNAL | (left && !udp ? MSG_MORE : 0)) != (ssize_t)what->size)
+			die("send");
 }
 
 /* The bytes that come until it is quiet. */
@@ -243,11 +250,13 @@ static uint32_t heard(int fd)
 /* `how`: SOCK_NONBLOCK, or 0. */
 static int opened(int how)
 {
-	int one = 1, fd = socket(AF_INET, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | how, 0);
+	int one = 1, room = ROOM;
+	int fd = socket(AF_INET, (udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | how, 0);
 
 	if (fd < 0 ||
 	    (connect(fd, (struct sockaddr *)&server, sizeof(server)) && errno != EINPROGRESS))
 		die("connect");
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
 	if (!udp)
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return fd;
@@ -259,11 +268,11 @@ static int greeted(void)
 	int fd = opened(0);
 
 	if (prologue.size) {
-		put(fd, &prologue);
+		put(fd, &prologue, 1);
 		heard(fd);
 	}
 	if (!answer_bytes) {
-		put(fd, &request);
+		put(fd, &request, times);
 		answer_bytes = heard(fd);
 	}
 	return fd;
@@ -288,7 +297,7 @@ static void ask(struct client *client, uint64_t due_ns)
 		to->fd = opened(SOCK_NONBLOCK);
 		watch(client, to, EPOLL_CTL_ADD, EPOLLOUT);
 	} else {
-		put(to->fd, &request);
+		put(to->fd, &request, times);
 	}
 }
 
@@ -326,7 +335,7 @@ static void came(struct client *client, struct connection *from)
 
 	if (from->connecting) {
 		from->connecting = false;
-		put(from->fd, &request);
+		put(from->fd, &request, times);
 		watch(client, from, EPOLL_CTL_MOD, EPOLLIN);
 		return;
 	}
@@ -455,7 +464,78 @@ static struct bytes unhex(const char *text)
 	return found;
 }
 
-/* `words` end with a NULL, as those of main() do. */
+/* TCP or UDP, ADDRESS and PORT. */
+static void find_server(char **words)
+{
+	udp = !strcmp(words[0], "udp");
+	first_port = atoi(words[2]);
+	server.sin_family = AF_INET;
+	server.sin_port = htons(first_port);
+	if (inet_pton(AF_INET, words[1], &server.sin_addr) != 1)
+		die(words[1]);
+}
+
+/* `fd`, or the server's port by default, is watched. */
+static int received(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int one = 1;
+
+	if (fd < 0) {
+		fd = socket(AF_INET, udp ? SOCK_DGRAM : SOCK_STREAM, 0);
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+		if (bind(fd, (struct sockaddr *)&server, sizeof(server)) ||
+		    (!udp && listen(fd, 64)))
+			die("listen");
+	}
+	event.data.fd = fd;
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+		die("epoll_ctl");
+	return fd;
+}
+
+/* Who listens then: a UDP socket that did becomes the connection. */
+static int accepted(int epoll, int listener)
+{
+	struct sockaddr_in from;
+	socklen_t size = sizeof(from);
+
+	if (!udp) {
+		received(epoll, accept(listener, NULL, NULL));
+		return listener;
+	}
+	if (recvfrom(listener, NULL, 0, 0, (struct sockaddr *)&from, &size) < 0 ||
+	    connect(listener, (struct sockaddr *)&from, size) || send(listener, "", 1, 0) < 0)
+		die("accept");
+	return received(epoll, -1);
+}
+
+static void receive(uint32_t bytes)
+{
+	static uint8_t buffer[1 << 17]; /* as iperf3's */
+	static uint32_t come[1 << 10];	/* by descriptor */
+	int epoll = epoll_create1(0), listener = received(epoll, -1);
+	struct epoll_event events[64];
+
+	for (;;) {
+		for (int i = epoll_wait(epoll, events, 64, -1) - 1; i >= 0; i--) {
+			int fd = events[i].data.fd;
+			ssize_t got = 1;
+
+			if (fd == listener)
+				listener = accepted(epoll, fd);
+			else if ((got = recv(fd, buffer, sizeof(buffer), 0)) > 0)
+				come[fd] += got;
+			for (; come[fd] >= bytes; come[fd] -= bytes)
+				send(fd, "", 1, MSG_NOSIGNAL);
+			if (got > 0)
+				continue;
+			come[fd] = 0;
+			close(fd);
+		}
+	}
+}
+
 static void measure(char **words)
 {
 	int server_cpus = atoi(words[6]), count, signal;
@@ -464,16 +544,12 @@ static void measure(char **words)
 	sigemptyset(&go);
 	sigaddset(&go, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &go, NULL);
-	server.sin_family = AF_INET;
-	udp = !strcmp(words[0], "udp");
+	find_server(words);
 	closes = !strcmp(words[0], "short");
-	first_port = atoi(words[2]);
 	ports = atoi(words[3]);
-	if (inet_pton(AF_INET, words[1], &server.sin_addr) != 1)
-		die(words[1]);
-	request = unhex(words[12]);
-	if (words[13])
-		prologue = unhex(words[13]);
+	times = atoi(words[12]);
+	request = unhex(words[13]);
+	prologue = unhex(words[14]);
 	count = start_clients(words[5], atoi(words[4]));
 	if (atof(words[7]) > 0)
 		gap_ns = count * 1e9 / atof(words[7]);
@@ -509,9 +585,12 @@ int main(int argc, char **argv)
 		pingpong(argv + 2, argc == 6 ? argv[5] : NULL);
 	else if (argc == 7 && !strcmp(argv[1], "watch"))
 		watch_others(argv + 2);
-	else if ((argc == 15 || argc == 16) && !strcmp(argv[1], "ask"))
+	else if (argc == 17 && !strcmp(argv[1], "ask"))
 		measure(argv + 2);
-	else
+	else if (argc == 6 && !strcmp(argv[1], "receive")) {
+		find_server(argv + 2);
+		receive(atoi(argv[5]));
+	} else
 		return 2;
 	fflush(stdout);
 	_exit(0);

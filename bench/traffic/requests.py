@@ -20,11 +20,13 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 class Asked(NamedTuple):
     """How a server is asked. `means`: `tcp` keeps its connections, `short` makes one for each
-    request, which the server closes; `udp`."""
+    request, which the server closes; `udp`. `times`: how often its request is sent for an answer,
+    on the counted machine."""
 
     means: str
     request: bytes
     prologue: bytes = b""  # once on each connection
+    times: int = 1
 
 
 class Answers(NamedTuple):

@@ -53,12 +53,13 @@ def serving(
 
 
 @contextlib.contextmanager
-def asking(load: Path, means: str, *, ports: int = 1, prologue: bytes = b"") -> Iterator[None]:
+def asking(
+    load: Path, means: str, *, ports: int = 1, prologue: bytes = b"", times: int = 1
+) -> Iterator[None]:
     cpu = min(os.sched_getaffinity(0))
     where = (means, ADDRESS, PORT, ports, CONNECTIONS, cpu, cpu)
-    said = (b"ask".hex(), *([prologue.hex()] if prologue else []))
-    command = (load, "ask", *where, 0, 1, 1, 1, "no.ko", *said)
-    with child(*map(str, command)) as client:
+    command = (load, "ask", *where, 0, 1, 1, 1, "no.ko", times, b"ask".hex())
+    with child(*map(str, command), prologue.hex()) as client:
         client.said("connected")
         yield
 
@@ -103,3 +104,19 @@ def test_datagrams(load: Path) -> None:
     with serving(talk, kind=ThreadingUDPServer), asking(load, "udp"):
         until(lambda: len(asked) > 5 * CONNECTIONS, "each has asked again")
     assert set(asked) == {b"ask"}
+
+
+@pytest.mark.parametrize(("means", "prologue"), [("tcp", b""), ("udp", b"hello")])
+def test_what_is_asked_in_parts_is_answered_when_all_came(
+    load: Path, means: str, prologue: bytes
+) -> None:
+    where = ("receive", means, ADDRESS, str(PORT), str(3 * len(b"ask")))
+
+    def connections() -> int:
+        kind = f"-Hn{means[0]}"
+        return len(succeed("ss", kind, "state", "established", f"sport = :{PORT}").splitlines())
+
+    with child(str(load), *where):
+        until(lambda: succeed("ss", f"-Hnl{means[0]}", f"sport = :{PORT}"), "it listens")
+        with asking(load, means, prologue=prologue, times=3):  # the first one was answered
+            until(lambda: connections() == CONNECTIONS, "each has a socket of its own")
