@@ -56,7 +56,7 @@
 #define SLICES_EQUAL() ORDER(3)
 #define SLICES_OF_QEMU() ORDER(4)
 
-enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 2000, QUIET_MS = 100 };
+enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 50000, QUIET_MS = 100 };
 enum { ROOM = 1 << 18 }; /* for a request, in a socket */
 
 struct bytes {
