@@ -23,8 +23,8 @@
  * `short`: a connection for each request, which the server closes. `udp`: a datagram that is lost
  * is not asked for again.
  *
- * `receive`: a server of one thread that answers BYTES with one. A UDP socket is connected to who
- * sent its first datagram, which is answered, too.
+ * `receive`: a server of one thread that answers BYTES with one. A UDP socket is connected to the
+ * sender of its first datagram, which is answered, too.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -494,7 +494,7 @@ static int received(int epoll, int fd)
 	return fd;
 }
 
-/* Who listens then: a UDP socket that did becomes the connection. */
+/* The socket that listens from now on: a UDP socket that did becomes the connection. */
 static int accepted(int epoll, int listener)
 {
 	struct sockaddr_in from;

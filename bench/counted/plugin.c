@@ -246,7 +246,7 @@ static int64_t slice(int count)
 	return SLICE;
 }
 
-/* PAUSE ends a turn in QEMU, so who waits for a lock would execute less than others. */
+/* PAUSE ends a turn in QEMU, so a CPU that waits for a lock would execute less than others. */
 static void go_on(void *env)
 {
 	(void)env;
