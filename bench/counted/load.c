@@ -23,8 +23,8 @@
  * `short`: a connection for each request, which the server closes. `udp`: a datagram that is lost
  * is not asked for again.
  *
- * `receive`: a server of one thread that answers BYTES with one. A UDP socket is connected to the
- * sender of its first datagram, which is answered, too.
+ * `receive`: a server of one thread that answers BYTES with one, and so a datagram that is not an
+ * even part of them. A UDP socket is connected to the sender of its first datagram.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -504,8 +504,8 @@ static int accepted(int epoll, int listener)
 		received(epoll, accept(listener, NULL, NULL));
 		return listener;
 	}
-	if (recvfrom(listener, NULL, 0, 0, (struct sockaddr *)&from, &size) < 0 ||
-	    connect(listener, (struct sockaddr *)&from, size) || send(listener, "", 1, 0) < 0)
+	if (recvfrom(listener, NULL, 0, MSG_PEEK, (struct sockaddr *)&from, &size) < 0 ||
+	    connect(listener, (struct sockaddr *)&from, size))
 		die("accept");
 	return received(epoll, -1);
 }
@@ -525,7 +525,7 @@ static void receive(uint32_t bytes)
 			if (fd == listener)
 				listener = accepted(epoll, fd);
 			else if ((got = recv(fd, buffer, sizeof(buffer), 0)) > 0)
-				come[fd] += got;
+				come[fd] = udp && bytes % got ? bytes : come[fd] + got;
 			for (; come[fd] >= bytes; come[fd] -= bytes)
 				send(fd, "", 1, MSG_NOSIGNAL);
 			if (got > 0)

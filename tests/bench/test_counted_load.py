@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,3 +121,16 @@ def test_what_is_asked_in_parts_is_answered_when_all_came(
         until(lambda: succeed("ss", f"-Hnl{means[0]}", f"sport = :{PORT}"), "it listens")
         with asking(load, means, prologue=prologue, times=3):  # the first one was answered
             until(lambda: connections() == CONNECTIONS, "each has a socket of its own")
+
+
+def test_a_port_that_comes_again_is_answered(load: Path) -> None:
+    with child(str(load), "receive", "udp", ADDRESS, str(PORT), "66"):
+        until(lambda: succeed("ss", "-Hnlu", f"sport = :{PORT}"), "it listens")
+        for _ in range(2):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.settimeout(10)
+                client.bind(("127.0.0.1", 5399))
+                client.connect((ADDRESS, PORT))
+                client.send(b"hello")
+                assert client.recv(9) == b"\0"
+                client.send(b"ask")
