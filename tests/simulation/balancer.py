@@ -44,6 +44,7 @@ class Balancer:
         self._world, self._nics = world, nics
         self._interval_ns = world.random.choice(INTERVALS_NS)
         self._followed, self._asked = {*spares}, False
+        self._may_move()
         world.after(self._interval_ns, self.look, True)
 
     def look(self, first: bool = False) -> None:
@@ -66,6 +67,11 @@ class Balancer:
     def takes(self, irqs: set[int]) -> None:
         """A new list."""
         self.listed, self._asked = irqs, True
+        self._may_move()
+
+    def _may_move(self) -> None:
+        for nic in self._nics():
+            nic.balancer_may_move(self.listed)
 
 
 class Balancers:

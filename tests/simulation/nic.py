@@ -168,6 +168,7 @@ class WorldNic:
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
         self.lies: deque[int] = deque()  # of writes to come that are done, and refused
         self.changed: dict[str, str] = {}  # ours that another program wrote over
+        self._before_others: dict[str, str] = {}  # what these would be otherwise
         self.set_by_others = set[str]()  # settings that something else than atfnd ever wrote
         self.is_ours: Callable[[str, str], bool] = lambda name, value: True  # as the journal says
         self.noticed: Callable[[str], bool] = lambda name: True  # that another program changed it
@@ -453,6 +454,8 @@ class WorldNic:
 
     def admin_sets(self, name: str, value: str) -> None:
         """Another program writes a setting, which is not ours from now on."""
+        if name not in self.changed:
+            self._before_others[name] = self.untouched[name]
         self.untouched[name] = value
         self._set(name, value, FOREIGN)
         self.set_by_others |= {name, *self.same(name)}
@@ -479,6 +482,15 @@ class WorldNic:
         if self.values[name] == self.untouched[name]:
             self.untouched[name] = value
         self._set(name, value, FOREIGN)
+
+    def balancer_may_move(self, listed: Set[int]) -> None:
+        """An irqbalance that leaves these interrupts alone may move the others from now on. What
+        another program has just set, it may have moved: nobody can tell (docs/migrate.md)."""
+        for irq, name in self.interrupts().items():
+            if irq not in listed and name in self.changed and not self.noticed(name):
+                self.world.seen["excused: set by another program just before irqbalance"] += 1
+                self.balanced[name] = self.changed.pop(name)
+                self.untouched[name] = self._before_others[name]
 
     def admin_inserts(self, match: Match, queue: int) -> int | None:
         """Another program inserts a filter. The location, or None: refused."""
