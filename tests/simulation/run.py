@@ -950,22 +950,14 @@ class Run:
 
     def _settled(self) -> None:
         """Nothing is written any more, and what is placed is counted."""
-        world, before, refused = self.world, self._writes(), self._refused()
-        put_off, of_napis, others = self.verdicts["deferred"], *self._settings_written()
+        world = self.world
         idle = self.service.threads() if self.daemon.alive else set()
-        self._pass(world.now_ns + 10 * QUIET_NS)
-        if (more := self.verdicts["deferred"] - put_off) > PUT_OFF_MOST * len(self.sockets):
-            world.broken("rest", f"{more} moves were put off in five seconds, long after the first")
-        if (more := self._refused() - refused) > REFUSED_MOST:
-            world.broken("rest", f"{more} refused writes in five seconds, long after the first")
-        tries = self.daemon.alive and self._placement().kind.value == "auto"  # trials move flows
-        if (more := self._writes() - before) > LATE_MOST and self.daemon.alive and not tries:
-            world.broken("rest", f"{more} writes after 20 quiet seconds")
-        napis_now, others_now = self._settings_written()
-        more_of_napis, more = napis_now - of_napis, others_now - others
-        if self.daemon.alive and (more_of_napis > LENT_MOST or more > LATE_MOST):
-            how = f"{more_of_napis} settings of NAPIs, and {more} others"
-            world.broken("rest", f"{how} after 20 quiet seconds")
+        if (restless := self._restless()) is not None:
+            # What was put off may be tried, and succeed, as late as this.
+            self._pass(world.now_ns + AGAIN_NS)
+            restless = self._restless()
+        if restless is not None:
+            world.broken("rest", f"{restless} in five seconds, long after the last change")
         if not self.daemon.alive:
             return
         for nic in self.nics:
@@ -987,6 +979,24 @@ class Run:
             if not right and self._can_be_placed(socket):
                 world.broken("placement", f"{socket.flow.key} is {why}")
             world.seen[why[:110]] += 1
+
+    def _restless(self) -> str | None:
+        """What is done in five seconds, if that is not (almost) nothing."""
+        before, refused, put_off = self._writes(), self._refused(), self.verdicts["deferred"]
+        of_napis, others = self._settings_written()
+        self._pass(self.world.now_ns + 10 * QUIET_NS)
+        if (more := self.verdicts["deferred"] - put_off) > PUT_OFF_MOST * len(self.sockets):
+            return f"{more} moves were put off"
+        if (more := self._refused() - refused) > REFUSED_MOST:
+            return f"{more} writes were refused"
+        tries = self.daemon.alive and self._placement().kind.value == "auto"  # trials move flows
+        if (more := self._writes() - before) > LATE_MOST and self.daemon.alive and not tries:
+            return f"{more} writes"
+        napis_now, others_now = self._settings_written()
+        more_of_napis, more = napis_now - of_napis, others_now - others
+        if self.daemon.alive and (more_of_napis > LENT_MOST or more > LATE_MOST):
+            return f"{more_of_napis} settings of NAPIs, and {more} others"
+        return None
 
     def _nothing_to_come(self) -> None:
         """The world has come to rest: only the observer looks at sockets later."""
