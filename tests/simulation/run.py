@@ -87,6 +87,7 @@ COUNTED_NS = 25_000_000_000  # so late is it seen that other streams come: count
 PPS = 0, 200, 3_000, 20_000, 60_000, 0  # of a stream that is forwarded
 PORTS = 443, 8080
 NEWS_NS = 50_000_000  # so late may news of a link be
+LOAN_NS = Times().loan_max_ns + Times().hold_max_ns  # it ends with the last hold
 LENT_MOST_NS = Times().hold_max_ns // 4  # of a timeout that a move may take away
 AGAIN_NS = 30_000_000_000  # so late may a move that was put off be tried again,
 SOON_NS = 1_000_000_000  # or so much later than it was put off for
@@ -960,9 +961,11 @@ class Run:
             world.broken("rest", f"{restless} in five seconds, long after the last change")
         if not self.daemon.alive:
             return
-        for nic in self.nics:
-            if nic.table.present and nic.borrows():
-                world.broken("leak", f"{nic.name} still has the threads that were borrowed")
+        over_ns = world.now_ns + LOAN_NS  # of a late move
+        while any(nic.table.present and nic.borrows() for nic in self.nics):
+            if world.now_ns > over_ns:
+                world.broken("leak", "NICs still have the threads that were borrowed")
+            self._pass(world.now_ns + CHECK_NS)
         if left := idle & self.service.threads():
             world.broken("leak", f"threads {left} are remembered, and use no flow")
         self._nothing_to_come()
