@@ -110,8 +110,8 @@ def written(
     write: Callable[[], None],
 ) -> str | None:
     """Journal, write and read back. OSError: refused, and the journal is as before, unless nobody
-    can say whether it was done. A refusal of what reads as it was written is none. ESTALE: it is
-    not what we wrote last, so another program wrote it."""
+    can say whether it was done. A refusal of what reads differently afterwards is none. ESTALE: it
+    is not what we wrote last, so another program wrote it."""
     before = nic.setting(setting)
     if before is None:
         raise OSError(errno.ENOENT, f"no {setting} now")
@@ -130,7 +130,7 @@ def written(
             now = nic.setting(setting)
         except OSError:
             raise refusal from None  # the journal names both values
-        if now != value:
+        if now in (before, None):
             _as_before(nic, undo_journal, setting, held)
             raise
     after = nic.setting(setting)  # in the kernel's words
@@ -217,7 +217,7 @@ def _undo(
         try:
             _set(nic, setting, held.original)
         except OSError:
-            if nic.setting(setting) != held.original:
+            if nic.setting(setting) in (now, None):
                 undo_journal.confirmed(nic.name, setting, now)
                 raise
         after = nic.setting(setting)

@@ -130,6 +130,25 @@ def test_a_write_that_is_refused_although_it_was_done_is_ours_and_undone(
     assert bed.held() == {}
 
 
+def test_a_refusal_of_what_was_done_and_reads_in_other_words_is_none(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an indirection table does that is written out and is the driver's own."""
+    words = {"0-2": "0,1,2", "0-3": "0,1,2,3"}
+
+    def refused_when_done(name: str, value: str) -> None:
+        bed.nic.values[name] = words[value]
+        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+
+    monkeypatch.setattr(bed.nic, "write_setting", refused_when_done)
+    assert bed.write(XPS, "0-2").errno == 0
+    assert bed.undo_journal.held("nic") == {XPS: OwnedSetting("0-3", "0,1,2")}
+    assert setting.drifted("nic", bed.nic.values, bed.undo_journal) == {}
+    (undone,) = setting.undo(bed.nic, bed.undo_journal)
+    assert undone == setting.Undone(XPS, 0, "is 0,1,2,3, which stands for 0-3")
+    assert bed.held() == {}
+
+
 def test_after_a_refusal_that_nobody_can_look_into_the_journal_names_both_values(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
