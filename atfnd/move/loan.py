@@ -81,7 +81,8 @@ class Loan(NamedTuple):
 
     def kept(self, setting: str) -> Loan:
         """A policy has switched this, which is not given back, by whatever name it was borrowed."""
-        return self._replace(settings=self.settings.without(other_name(setting) or ""))
+        settings = self.settings.without(setting).without(other_name(setting) or "")
+        return self._replace(settings=settings)
 
     def _ask(self, nic: str, values: Mapping[str, str], why: str) -> Loan:
         asked = (Action.of_setting(nic, each, values[each], why) for each in sorted(values))

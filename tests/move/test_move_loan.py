@@ -317,6 +317,20 @@ def test_a_ring_that_has_to_drain_keeps_nothing_for_a_timer_meanwhile() -> None:
     assert not nic.device.port.rings[0].defers  # not known until it is read
 
 
+@pytest.mark.parametrize("code", [0, errno.EBUSY])
+def test_a_timeout_that_a_policy_writes_meanwhile_is_not_given_back(code: int) -> None:
+    nic, wanted = keeping(), to(0, Mode.STRICT)
+    nic(wanted)
+    done(nic, "0", name="gro-flush-timeout:0")
+    moved(nic, wanted)
+    asked = Action.of_setting("nic", "gro-flush-timeout:0", "300000")
+    nic(Wanted(asked, Mode.STRICT))
+    assert switched(nic(TimerDue(), TIMES.verify_ns)) == [("gro-flush-timeout:0", "300000")]
+    nic(Written(Outcome(asked, nic.now_ns, code, None, ""), nic.now_ns, nic.now_ns))
+    given = switched(nic(TimerDue(), TIMES.loan_linger_ns))
+    assert given == ([("gro-flush-timeout:0", str(LATE_NS))] if code else [])
+
+
 def test_a_timer_that_runs_out_late_prevents_the_move() -> None:
     nic = keeping(TIMES.hold_max_ns // 4 + 1)
     assert switched(nic(to(0, Mode.STRICT))) == []
