@@ -3,7 +3,7 @@
 
 The count costs each packet that the machine sends. So it is wanted only while a forwarding rule
 places channels of an armed NIC. Once the engine has left everything as it is for `_STEADY` looks,
-there is one in `_RESTS_S`, until it wants something else.
+there is one in `RESTS_S`, until it wants something else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from atfnd.daemon.in_force import InForce
-from atfnd.daemon.pairing import Pairing
+from atfnd.daemon.pairing import RESTS_S, Pairing
 from atfnd.daemon.session import Sessions
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import PairsCounted
@@ -22,7 +22,7 @@ from atfnd.serve.log.event_log import EventLog
 
 __all__ = ["Forwarded"]
 
-_STEADY, _RESTS_S = 5, 20.0
+_STEADY = 5
 
 
 class Forwarded:
@@ -66,7 +66,7 @@ class Forwarded:
             self._steady = self._steady + 1 if self._engine.forwarding_settled() else 0
             if self._steady >= _STEADY:
                 self._pairing.release(self)
-                self._rests_until_s = self._clock() + _RESTS_S
+                self._rests_until_s = self._clock() + RESTS_S
         elif found.why_not != self._refused:
             what = "what is forwarded is not counted: nothing of it is placed"
             self._log.add("refused", what, found.why_not)

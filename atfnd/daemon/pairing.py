@@ -24,7 +24,7 @@ from atfnd.observe.nics.forwarded import ForwardedPackets, interfaces, namespace
 __all__ = ["ForwardedCounts", "Pairing"]
 
 EVERY_S = 2.0  # between two matrices
-AGAIN_S = 60.0  # after the kernel has refused the program
+RESTS_S = 20.0  # a count that was refused, or that found everything in its place
 JUST_BEGUN = f"the count has just begun: ask again in {EVERY_S:.0f} s"
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ class Pairing:
                     now = await self._counts.read()
                 except OSError as refusal:
                     self._latest = _refused(refusal)
-                    due_s += AGAIN_S
+                    due_s = time.monotonic() + RESTS_S
                     continue
                 if first is not None and before is not None:
                     latest, whole = await self._paired(now.since(before), now.since(first))

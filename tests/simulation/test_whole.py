@@ -38,3 +38,11 @@ def test_late_news_of_a_name_comes_before_an_end(then: tuple[str, ...]) -> None:
     soon = (Step(renamed.at_ns + 1_000_000, verb, (0,)) for verb in then)
     begins = Step(renamed.at_ns + 200_000_000, "begin", ())
     run(plan._replace(steps=(*plan.steps[: at + 1], *soon, begins)))
+
+
+def test_a_count_that_was_refused_is_tried_again_as_soon_as_one_that_rests() -> None:
+    plan = whole(8001915)
+    refused = Step(plan.steps[-1].at_ns - 20_000_000_000, "refuse count", (0, 0))
+    kept = "begin", "shift", "admin places", "reload", "batch begins", "batch ends"
+    steps = sorted((*(each for each in plan.steps if each.verb in kept), refused))
+    run(plan._replace(steps=tuple(steps)))
