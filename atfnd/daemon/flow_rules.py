@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the policy says of flows: another policy is compared with every flow of the table."""
+"""What the policy says of flows: another policy is compared with every flow of the table. And what
+rules need to know of applications and threads, read from /proc and sock_diag(7)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from atfnd.daemon.executor import Executor
 from atfnd.daemon.session import Sessions, moving
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import PolicyLoaded
-from atfnd.model import Flow, Placement, Policy
+from atfnd.model import Flow, FlowRule, Placement, Policy, Thread
+from atfnd.observe.processes.cpuset import cpuset_of
 from atfnd.observe.processes.process import Processes
 from atfnd.observe.sockets.listening import ListenedPorts
 from atfnd.policy.match.matching import Matching, Sources
 
-__all__ = ["FlowRules", "sources"]
+__all__ = ["FlowRules", "cpusets_of", "sources"]
 
 
 class FlowRules:
@@ -61,3 +63,14 @@ def sources(policy: Policy) -> Sources:
     """For one policy: command lines are read only if it asks for them."""
     command = any(rule.commands is not None for rule in policy.flows)
     return Sources(Processes(command=command).of, ListenedPorts().serves)
+
+
+def cpusets_of(
+    thread: Thread | None, rule: FlowRule | None, policy: Policy
+) -> Mapping[int, frozenset[int] | None]:
+    """By thread: at most this one."""
+    if thread is None or rule is None or not policy.elsewhere():
+        return {}
+    if rule.placement in (Placement.LEAVE, Placement.CORE):
+        return {}
+    return {thread.tid: cpuset_of(thread.tid)}

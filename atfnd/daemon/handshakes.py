@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from atfnd.daemon.executor import Executor
+from atfnd.daemon.flow_rules import cpusets_of
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.recording import Recorder
 from atfnd.daemon.session import Sessions, moving
@@ -38,7 +39,6 @@ from atfnd.model import Born, Connecting, FlowKey, Listening, ThreadReads
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.nics.watch import NicWatch, nic_of
-from atfnd.observe.processes.cpuset import cpusets_of
 from atfnd.observe.sockets.handshakes import Births
 from atfnd.policy.match.matching import Matching
 from atfnd.serve.log.event_log import EventLog

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from atfnd.daemon.executor import Executor
+from atfnd.daemon.flow_rules import cpusets_of
 from atfnd.daemon.handshakes import BirthReader
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.recording import Recorder
@@ -30,7 +31,6 @@ from atfnd.model.rss_hash import predicted
 from atfnd.observe import Observation, Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.observe.nics.watch import nic_of
-from atfnd.observe.processes.cpuset import cpusets_of
 from atfnd.observe.processes.threads import ended_threads, sees_every_thread
 from atfnd.policy.match.matching import Matching
 from atfnd.serve.log.event_log import EventLog

@@ -195,7 +195,7 @@ class Kernel:
             "daemon.balancing.spared": self.balancers.spared,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
             "daemon.autopiloting.cpu_time": self._cpu_time,
-            "observe.processes.cpuset.cpuset_of": lambda tid: None,
+            "daemon.flow_rules.cpuset_of": lambda tid: None,
             "daemon.cpu_times.cpu_time": self._cpu_time,
             "daemon.cpu_times.spent_ns": lambda: self.spent_ns,
             "daemon.moving.Mover": self._mover,

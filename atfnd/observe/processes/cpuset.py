@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
 from atfnd.kernel.interrupts.napi_threads import PF_KTHREAD
 from atfnd.kernel.system.cpulist import parse_cpulist
 from atfnd.kernel.system.procfs import read, stat_fields
-from atfnd.model import CpuUser, FlowRule, Placement, Policy, Thread
+from atfnd.model import CpuUser
 from atfnd.observe.processes.process import Processes
 from atfnd.observe.processes.threads import read_threads
 
-__all__ = ["cpu_users", "cpuset_of", "cpusets_of"]
+__all__ = ["cpu_users", "cpuset_of"]
 
 _FILES = (
     ("fs/cgroup", "cpuset.cpus.effective"),
@@ -90,14 +90,3 @@ def _allowed(tid: int) -> Set[int]:
 def _unit(cgroup: str) -> str | None:
     """The innermost service or scope of systemd."""
     return next((each for each in reversed(cgroup.split("/")) if each.endswith(_UNITS)), None)
-
-
-def cpusets_of(
-    thread: Thread | None, rule: FlowRule | None, policy: Policy
-) -> Mapping[int, frozenset[int] | None]:
-    """By thread: at most this one."""
-    if thread is None or rule is None or not policy.elsewhere():
-        return {}
-    if rule.placement in (Placement.LEAVE, Placement.CORE):
-        return {}
-    return {thread.tid: cpuset_of(thread.tid)}
