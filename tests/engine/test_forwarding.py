@@ -153,6 +153,12 @@ class Machine:
         view = self.engine.memory.nics[nic].view
         return [view.settings[f"xps-cpus:{queue.index}"] for queue in view.queues]
 
+    def may_be_on(self, nic: str, channel: int, cpus: str) -> None:
+        """It is served where it was, and may be on others of these CPUs."""
+        known = self.engine.memory.nics[nic]
+        settings = {**known.view.settings, f"queue-cpu:{channel}": cpus}
+        known.view = replace(known.view, settings=settings)
+
     def look(self, times: int = 1) -> None:
         """So many looks at what it forwards."""
         for _ in range(times):
@@ -307,6 +313,19 @@ def test_under_strict_a_channel_does_not_go_where_another_tx_queue_is_in_use() -
     made.look(9)
     assert made.cpus("in") == [0, 1]
     assert "another TX queue on CPU 0" in made.why()
+
+
+def test_under_strict_a_channel_that_several_cpus_may_serve_keeps_its_tx_queue() -> None:
+    made = Machine({"in": [0, 3], "out": [3, 3]}, BUSY, xps={("out", 0): "0", ("out", 1): "3"})
+    made.take(SettingsLeftAlone("out", frozenset({"queue-cpu:0", "queue-cpu:1"})))
+    made.may_be_on("in", 0, "0,3")
+    made.look(9)
+    assert made.cpus("in") == [0, 3]
+    assert "in queue 0 may be on any of CPUs 0,3" in made.why()
+    made.pps["in", 1, "out"] = 0.0
+    made.look(9)
+    assert made.cpus("in") == [3, 3]
+    assert made.changed_tx_queue == []
 
 
 @pytest.mark.parametrize("held", ["manual", "owned", "unarmed"])
@@ -472,6 +491,7 @@ def test_arming_leaves_tx_queues_to_the_rule() -> None:
     st.lists(st.sampled_from(["", "0", "1", "0,1", "4", "5,6"]), min_size=4, max_size=4),
     st.sampled_from([each for each in PairPlacement if each is not PairPlacement.LEAVE]),
     st.lists(st.integers(0, 3), max_size=4),
+    st.sets(st.integers(0, 3)),
 )
 def test_under_strict_no_packet_on_its_way_gets_another_tx_queue(
     comes: list[int],
@@ -480,12 +500,15 @@ def test_under_strict_no_packet_on_its_way_gets_another_tx_queue(
     xps: list[str],
     placement: PairPlacement,
     stops: list[int],
+    loose: set[int],
 ) -> None:
     """And what is done ends: with traffic as it is, the same is never written again and again."""
     busy = {("in", i, "out"): pps[i] for i in range(len(comes))}
     masks = {("out", t): xps[t] for t in range(len(goes))}
     rule = replace(GATEWAY, placement=placement)
     made = Machine({"in": comes, "out": goes}, busy, rule, masks)
+    for channel in (each for each in loose if each < len(comes)):
+        made.may_be_on("in", channel, "0-7")
     made.look(12)
     for channel in (each for each in stops if each < len(comes)):
         made.pps["in", channel, "out"] = 0.0

@@ -25,7 +25,8 @@ The rules:
    one would be overtaken. So `xps_cpus` is written only for a CPU that forwarded nothing there at
    the last look, or nothing by another queue, and that no channel has come to since. And a channel
    moves only to a CPU that has the same TX queue: the CPU gets it at an earlier look, if it
-   forwards nothing there. Else the channel waits. Under `bounded` both are done at once.
+   forwards nothing there. Else the channel waits. One that several CPUs may serve also waits while
+   those of them that forward there have different TX queues. Under `bounded` both are done at once.
 7. What was refused is tried again at the next looks, and the reason is shown. A channel is tried
    later each time, as a queue that follows a thread is (`Lent.put_off`).
 """

@@ -172,14 +172,20 @@ class RuleLook:
     def before(self, channel: Channel, cpu: int) -> tuple[Action, ...] | None:
         """What has to be written, at an earlier look, before a channel may go to a CPU without
         another TX queue for its packets. None: it has to wait."""
-        here, needed = self.confined(channel), list[Action]()
-        egresses = dict.fromkeys(each.egress for each in self._streams if each.ingress == channel)
-        if self.rule.order is Mode.BOUNDED or here is None:
+        needed = list[Action]()
+        if self.rule.order is Mode.BOUNDED:
             return ()
         given = dict[tuple[str, int], frozenset[int]]()
-        for egress in egresses:
-            is_now, then = self._queues(egress, here), self._queues(egress, cpu)
-            used = self._sent.get((egress, here), _NOTHING).tx_queues
+        for egress, cpus in self._sends(channel).items():
+            ways, then = {self._queues(egress, each) for each in cpus}, self._queues(egress, cpu)
+            if len(ways) > 1:
+                self.wait(
+                    f"{channel.nic} queue {channel.queue} may be on any of CPUs {cpu_list(cpus)}, "
+                    f"which forward to {egress} by different TX queues"
+                )
+                return None
+            (is_now,) = ways
+            used = {t for each in cpus for t in self._sent.get((egress, each), _NOTHING).tx_queues}
             if is_now != then and not (not is_now and then == used):
                 forwards = self._sent.get((egress, cpu), _NOTHING).pps > 0 or cpu in self._moved
                 if forwards or (egress, cpu) in self._given:
@@ -207,6 +213,19 @@ class RuleLook:
             given[egress, cpu] = is_now
         self._given |= given
         return tuple(needed)
+
+    def _sends(self, channel: Channel) -> Mapping[str, Set[int]]:
+        """The CPUs that may forward its packets, by egress. If it may be served on several: those
+        of them that forwarded anything there at the last look."""
+        if (here := self.confined(channel)) is not None:
+            return {each.egress: {here} for each in self._streams if each.ingress == channel}
+        setting = of_queue("queue-cpu", channel.queue)
+        any_of = {*_cpus(self._nics[channel.nic].settings[setting])}
+        found = defaultdict[str, set[int]](set)
+        for egress, cpu in self._sent:
+            if cpu in any_of and channel.nic in self._receives.get(egress, ()):
+                found[egress].add(cpu)
+        return found
 
     def follow(self, channel: Channel, cpu: int) -> Action:
         why = f"forwarding {self.rule.name}: {_STANDS[self.rule.placement]}"
