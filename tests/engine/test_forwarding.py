@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from atfnd.engine.command import Begin, Command, WriteSettings
@@ -493,6 +493,10 @@ def test_arming_leaves_tx_queues_to_the_rule() -> None:
     st.lists(st.integers(0, 3), max_size=4),
     st.sets(st.integers(0, 3)),
 )
+@example(
+    # Two channels of a CPU without a TX queue of its own, and a CPU that has two.
+    [1, 0, 0, 1], [0, 0], [50.0, 0.0, 0.0, 50.0], ["0", "0", "", ""], PairPlacement.CORE, [], set()
+)  # fmt: skip
 def test_under_strict_no_packet_on_its_way_gets_another_tx_queue(
     comes: list[int],
     goes: list[int],

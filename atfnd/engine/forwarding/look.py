@@ -186,7 +186,7 @@ class RuleLook:
                 return None
             (is_now,) = ways
             used = {t for each in cpus for t in self._sent.get((egress, each), _NOTHING).tx_queues}
-            if is_now != then and not (not is_now and then == used):
+            if is_now != then and (is_now or then != used or len(used) > 1):
                 forwards = self._sent.get((egress, cpu), _NOTHING).pps > 0 or cpu in self._moved
                 if forwards or (egress, cpu) in self._given:
                     self.wait(
