@@ -77,7 +77,7 @@ LAB = {
     "owners": Bench(owners.run, "one filter an owner does not run short"),
     "table": Bench(table.run, "which flows get the filters there are: a simulation"),
     "waiting": Bench(waiting.run, "waits for socket locks, the first paper's experiment 1"),
-    "forward": Bench(forward.run, "a forwarding host, the second paper", 25),
+    "forward": Bench(forward.run, "a forwarding host, the second paper", 24),
     "reception": Bench(reception.run, "each way of polling a queue", 108),
     "protocol-core": Bench(protocol_core.run, "a core for protocols, the fourth paper", 9),
     "unpinned": Bench(unpinned.run, "servers that the scheduler moves"),
@@ -86,7 +86,7 @@ LAB = {
     ),
     "applications": Bench(
         lambda rounds: applications.run(applications.Wanted(rounds)),
-        "real servers under RSS, RFS, atfnd and by hand", 600,
+        "real servers under RSS, RFS, atfnd and by hand"
     ),
 }  # fmt: skip
 SIMNIC = {
@@ -96,7 +96,7 @@ SIMNIC = {
     "locality-simnic": _in_guest("locality-simnic", "`locality` beside aRFS", 35),
     "unpinned-simnic": _in_guest("unpinned-simnic", "`unpinned` with real interrupts", 20),
     "waiting-simnic": _in_guest("waiting-simnic", "`waiting` with real filters"),
-    "forward-simnic": _in_guest("forward-simnic", "`forward` by softirqs and interrupts", 90),
+    "forward-simnic": _in_guest("forward-simnic", "`forward` by softirqs and interrupts"),
 }
 COUNTED = {
     "machine": Bench(kept.run, "what a request costs, by server and contender"),

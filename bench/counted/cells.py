@@ -43,8 +43,14 @@ from bench.meter import Meter
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.sim_bed import counted_bed
 
-__all__ = ["CLIENTS", "CONNECTIONS", "CONTENDERS", "COUNTS", "LOADS", "NEIGHBOUR", "SERVED"]
-__all__ += [
+__all__ = [
+    "CLIENTS",
+    "CONNECTIONS",
+    "CONTENDERS",
+    "COUNTS",
+    "LOADS",
+    "NEIGHBOUR",
+    "SERVED",
     "STATIC",
     "Counting",
     "Load",

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.ctl.output import text
-from atfnd.ctl.top.asking import Keys
 from atfnd.ctl.top.figures import FlowFigure
+from atfnd.ctl.top.terminal import Keys
 from atfnd.ctl.top.view import COLUMNS, View, press, shown
 from tests.ctl.figures import FLOWS, a_flow
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from types import FrameType
 
 from atfnd.ctl.client import Row
-from atfnd.ctl.top.asking import Asking, Keys, Patience
+from atfnd.ctl.top.asking import Asking, Patience
 from atfnd.ctl.top.figures import Series
 from atfnd.ctl.top.forwarded import pairs_in
 from atfnd.ctl.top.frame import flow_lines, frame
 from atfnd.ctl.top.look import Look, Looks
-from atfnd.ctl.top.terminal import Terminal
+from atfnd.ctl.top.terminal import Keys, Terminal
 from atfnd.ctl.top.view import View, press, shown
 from atfnd.errors import OperatorError
 

@@ -12,7 +12,7 @@ igc, bnxt), `eth0-rx-0` (igb, e1000e, enic), `i40e-eth0-TxRx-0` (i40e, ice, iavf
 
 A name of an interface in them is the one it had when it came up. What stands beside it may be a
 helper's (`i40e-0000:3c:00.0:fdir-TxRx-0`). So a set of names counts only if it is whole, and the
-only one that fits; else nothing is known here (`IrqProof`).
+only one that fits; else nothing is known by names, and `IrqProof` finds out.
 
 By counts, an interrupt is a queue's if it was delivered each time when packets came to the queue,
 rested at some time when none came, and is the only one of which that is so. A packet is counted

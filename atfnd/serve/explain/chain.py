@@ -36,10 +36,9 @@ __all__ = [
     "queue_of",
     "seen_link",
     "socket_link",
+    "thread_link",
     "unread",
 ]
-
-__all__ += ["thread_link"]
 
 
 _USUAL = ReceptionMode.INTERRUPT, ReceptionMode.LEAVE
