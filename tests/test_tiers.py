@@ -41,7 +41,7 @@ def test_a_file_is_of_one_tier(file: str, expected: set[str]) -> None:
 
 @pytest.mark.parametrize("more", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "workers"])
 def test_no_file_is_begun_when_the_time_is_over(more: list[str]) -> None:
-    files = [str(HERE / each) for each in ("test_clock.py", "nic/test_location.py")]
+    files = [str(HERE / each) for each in ("tree/test_clock.py", "nic/test_location.py")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more, *files],
         env=os.environ | {"ATFND_TESTS_UNTIL": str(time.time() - 1)},

@@ -15,8 +15,8 @@ from docs.examples import EXAMPLES
 from docs.manual import narrowed, pages
 from docs.reference import sections
 from tests.daemons import ATFND
-from tests.documented import parsed
 from tests.serve.asking import ATFNCTL
+from tests.tree.documented import parsed
 
 __all__: list[str] = []
 

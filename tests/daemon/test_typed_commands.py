@@ -16,9 +16,9 @@ import pytest
 from atfnd.nic.lab.nic import LabNic
 from tests.applications import Application, Applications
 from tests.daemons import ATFND, EVERYTHING, STOP_S, Daemon
-from tests.documented import by_page, runs
 from tests.labs import Lab, unique_name
 from tests.serve.asking import ATFNCTL, environment, forked
+from tests.tree.documented import by_page, runs
 from tests.wait import until
 from tests.zygote import Forked
 

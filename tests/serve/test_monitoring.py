@@ -17,10 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from atfnd.model import Distance, ForwardedTotals, Pair
 from tests.bed import a_bed
-from tests.documented import inline, parsed
 from tests.labs import Lab
 from tests.serve.asking import Served, curl, refusal
 from tests.serve.published import Serving, serving, three_flows
+from tests.tree.documented import inline, parsed
 from tests.wait import until
 
 ROOT = Path(__file__).parents[2]

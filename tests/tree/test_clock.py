@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHOWN = {  # when a daemon began and when something happened, for people
     ("atfnd/ctl/verbs.py", "time"),  # what `events --since` means
     ("atfnd/daemon/reporter.py", "time"),

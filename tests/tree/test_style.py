@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("atfnd", "tests", "bench", "docs")
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".js", ".css"}
 

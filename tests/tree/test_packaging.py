@@ -23,7 +23,7 @@ from tests.distributions.distribution import DISTRIBUTIONS
 
 __all__: list[str] = []
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 ROLE = PACKAGING / "ansible"
 SPEC = (PACKAGING / "atfnd.spec").read_text()

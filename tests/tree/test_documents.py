@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the documents lead to is there: pages, headings, files, `make` targets, verbs. The policies
-in them are read, and each command is run by a test or has a reason (tests/documented.py)."""
+in them are read, and each command is run by a test or has a reason (tests/tree/documented.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.main import get_command
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
 from atfnd.policy.file.load import load
-from tests.documented import (
+from tests.tree.documented import (
     DOCUMENTS,
     NOT_RUN,
     PAGES,
@@ -30,7 +30,7 @@ from tests.documented import (
 
 __all__: list[str] = []
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|packaging|policies|tests)/[\w./-]+)`")
 CODE = re.compile(r"```\w*\n(.*?)```|`([^`\n]+)`", re.DOTALL)

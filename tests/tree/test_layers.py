@@ -16,7 +16,7 @@ import pytest
 from atfnd.engine.command import Command
 from atfnd.engine.event import Event
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # A room not named here may import what is not reserved below.
 IMPORTS_ONLY = {
@@ -438,9 +438,9 @@ def test_planted_names() -> None:
     ]
 
 
-# `model` holds values, which the tests of every room use. The other five have no room.
+# `model` holds values, which the tests of every room use. The other six have no room.
 NO_TESTS_OF_ITS_OWN = {"model"}
-NO_ROOM = {"bench", "distributions", "guest", "hardware", "simulation"}
+NO_ROOM = {"bench", "distributions", "guest", "hardware", "simulation", "tree"}
 
 
 def test_tests_mirror_the_rooms() -> None:
@@ -580,6 +580,6 @@ class Part:
 def test_every_question_is_asked(each: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody asks the engine's memory any more may be asked no longer: without its name in the
     list, something would be found."""
-    monkeypatch.setattr("tests.test_layers.QUESTIONS", QUESTIONS - {each})
-    monkeypatch.setattr("tests.test_layers.READERS", READERS - {each})
+    monkeypatch.setattr("tests.tree.test_layers.QUESTIONS", QUESTIONS - {each})
+    monkeypatch.setattr("tests.tree.test_layers.READERS", READERS - {each})
     assert memory_changes(ours()) != []

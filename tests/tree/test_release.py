@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from docs.release import Refusal, Release
-from tests.test_packaging import versions
+from tests.tree.test_packaging import versions
 
 __all__: list[str] = []
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = (
     "CHANGELOG.md",
     "Makefile",
