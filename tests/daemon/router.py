@@ -73,6 +73,8 @@ class Router:
             self._inside(net, "ethtool", "-L", name, "rx", str(QUEUES), "tx", str(QUEUES))
             self._run("ip", "-n", net.name, "addr", "add", f"{prefix}.{last}/24", "dev", name)
         self._inside(self.forwards, "ethtool", "-K", near, "gro", "on")
+        # what a socket sends comes by NAPI only then: veth_skb_is_eligible_for_gro()
+        self._inside(far, "ethtool", "-K", device, "tso", "off")
         for net, name in ((self.forwards, near), (far, device)):
             self._run("ip", "-n", net.name, "link", "set", name, "up")
         self._write(self.forwards, near, "threaded", "1")
