@@ -21,6 +21,8 @@ from tests.wait import until
 
 __all__ = ["Bed", "a_bed"]
 
+SHOWN = 4000  # characters of what the daemon said last, and of its last events
+
 
 @dataclass
 class Bed:
@@ -113,6 +115,9 @@ def a_bed(lab: Ends[Nic], folder: Path, observer: str, config: str = EVERYTHING)
         made = Bed(lab, Daemon(folder, config), apps, meter, observer)
         try:
             yield made
+        except AssertionError as failed:
+            failed.add_note(made.daemon.said()[-SHOWN:] + made.daemon.ctl("events").stdout[-SHOWN:])
+            raise
         finally:
             made.daemon.reap()  # a test may have another one by now
             apps.close()
