@@ -171,7 +171,7 @@ class Simulated:
         views = {self.nic.name: self.nic}
         budget.weigh(self.nic, Topology(()), self._rss.get, self.memory, self.now_ns)
         self.carry_out(steer.retry(views, self.memory, self.now_ns))
-        self.carry_out(budget.surplus(self.nic, self.memory))
+        self.carry_out(budget.surplus(self.nic, self.memory, self.now_ns))
         self.carry_out(budget.swaps(self.nic, self.memory, self.now_ns))
 
     def carry_out(self, plan: Plan) -> None:

@@ -591,7 +591,7 @@ class Engine:
             budget.weigh(nic, event.topology, partial(rss_index, nic), memory, now_ns)
         self._begin(steer.retry(self.views, memory, now_ns))
         for nic in self.views.values():
-            self._begin(budget.surplus(nic, memory))
+            self._begin(budget.surplus(nic, memory, now_ns))
             self._begin(budget.swaps(nic, memory, now_ns))
             aggregate.stranded(nic, memory, now_ns)
             memory.nics[nic.name].rates.forget(now_ns)

@@ -205,9 +205,8 @@ def test_elephants_have_the_filters_in_the_end_and_keep_them(
         assert made.memory.table.filters_in("nic") == len(made.held)
     had, deleted = ruled(made), made.deleted
     noted = made.memory.table.noted
-    # What was put off three times in a row is left as it is: a flow that waits, a filter that is to
-    # go.
-    kept = {number for number in range(len(rates)) if noted(key(number)).deferrals >= 3}
+    # What was put off rests: a flow that waits, a filter that is to go.
+    kept = {number for number in range(len(rates)) if noted(key(number)).rests_ns > made.now_ns}
     least = min((rates[number] for number in had - kept), default=10**9)
     for number in set(range(len(rates))) - had:
         assert len(had) == room

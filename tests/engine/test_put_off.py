@@ -45,11 +45,13 @@ def waiting(number: int) -> Flow:
     return wanted(number)._replace(state=FlowState.OVERFLOW)
 
 
-def put_off(known: Memory, number: int, why: str = HELD, *, barred: bool = False) -> int:
+def put_off(
+    known: Memory, number: int, why: str = HELD, *, barred: bool = False, now_ns: int = NOW_NS
+) -> int:
     """Milliseconds until it is looked at again."""
     move = Move("none" if barred else "hold", "deferred", why, 0, 0)
-    audit.moved(key(number), move, known, NOW_NS, deferred=True, barred=barred)
-    return (known.table.deferred()[key(number)] - NOW_NS) // MS
+    audit.moved(key(number), move, known, now_ns, deferred=True, barred=barred)
+    return (known.table.deferred()[key(number)] - now_ns) // MS
 
 
 @pytest.mark.parametrize(("barred", "most_ms"), [(False, 4000), (True, 30_000)])
@@ -149,7 +151,7 @@ def test_a_flow_that_is_put_off_is_not_tried_by_the_way() -> None:
     assert steer.retry({"nic": NIC}, known, NOW_NS) == ()
 
 
-def test_no_filter_is_taken_from_another_for_one_that_cannot_be_moved() -> None:
+def test_a_filter_is_taken_ever_later_for_one_that_cannot_be_moved() -> None:
     one = replace(NIC, budget=1)
     steered = wanted(1)._replace(state=FlowState.STEERED, location=7, target_queue=1)
     known = memory(steered, waiting(2))
@@ -157,12 +159,15 @@ def test_no_filter_is_taken_from_another_for_one_that_cannot_be_moved() -> None:
         record = known.table.record(key(number))
         assert record is not None
         record.own().weight = Weight(0, 0, rate, 1.0)
-    for attempts in range(4):
-        [*taken] = budget.swaps(one, known, NOW_NS)
-        assert [each.key for each in taken] == ([key(1)] if attempts < 3 else [])
+    now_ns = NOW_NS
+    for rests_s in (1, 2, 4, 8, 16, 32, 64, 64):
+        [taken] = budget.swaps(one, known, now_ns)
+        assert taken.key == key(1)
         known.table.gives(key(1), None)
-        put_off(known, 2)
+        put_off(known, 2, now_ns=now_ns)
         known.table.take_due(1 << 60)
+        now_ns += rests_s * 1000 * MS
+        assert budget.swaps(one, known, now_ns - 1) == ()
 
 
 def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after() -> None:

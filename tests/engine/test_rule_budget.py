@@ -230,7 +230,7 @@ def test_one_that_comes_in_the_place_of_another_waits_until_that_has_gone() -> N
 
 def test_nothing_is_taken_on_a_nic_that_is_not_armed() -> None:
     memory = known(steered(1), steered(2), steered(3))
-    assert budget.surplus(replace(NIC, armed=False), memory) == ()
-    (taken,) = budget.surplus(NIC, memory)
+    assert budget.surplus(replace(NIC, armed=False), memory, 0) == ()
+    (taken,) = budget.surplus(NIC, memory, 0)
     assert (taken.kind, taken.key) == (ActionKind.DELETE, key(3))
-    assert budget.surplus(NIC, memory) == ()  # it is under way
+    assert budget.surplus(NIC, memory, 0) == ()  # it is under way

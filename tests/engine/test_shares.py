@@ -370,7 +370,7 @@ def test_a_port_whose_filter_was_asked_for_in_vain_keeps_it() -> None:
     idle.look()
     waits = idle.memory.table.get(key(50))
     assert waits is not None
-    assert budget.make_room(waits, idle.nic, idle.memory) == ()
+    assert budget.make_room(waits, idle.nic, idle.memory, idle.now_ns) == ()
     assert budget.promised(waits, idle.memory)
     idle.memory.table.remove(key(50))
     assert idle.look() == []

@@ -67,11 +67,10 @@ _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
 _MOST = 0.75  # start before our share is full: their port's filter would move flows that wait
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
-_LATER_NS, _LATEST_NS = 1_000_000_000, 1_024_000_000_000  # a port's filter that was put off
+_LATER_NS, _LATEST_NS = 1_000_000_000, 64_000_000_000  # a port's filter that was put off
 _FULL = "the NIC's filter table is full: delivered by RSS"
 _FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
 _MEASURED_NS = 1_000_000_000  # at least
-_HOPELESS = 3  # attempts to write it: no filter is taken from another for one more
 _PREDICTED = 512  # hashes in one look
 _SAME_NODE, _OTHER_NODE = 10, 20  # ACPI SLIT
 _KINDS = {"user": "user", "cgroup": "control group"}  # of tenants
@@ -231,7 +230,7 @@ def _coming(nic: NicView, memory: Memory) -> Iterator[Flow]:
             yield flow
 
 
-def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
+def make_room(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """A filter to delete for a flow that found no filter left. It comes from the tenant that has
     more than its share; if the flow's rule has its share, from a flow of that rule. None, if none
     has, or if it is a port's: that is deleted at the next look at ports, and `promised`."""
@@ -248,7 +247,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory) -> Plan:
             each
             for each in found
             if each is not None and each.key not in busy
-            if (_filtered(each) or _idle_port(each, memory)) and _may_go(each, memory)
+            if (_filtered(each) or _idle_port(each, memory)) and _may_go(each, memory, now_ns)
             if may_take(mine, whose(each), held) and not table.covering(each.key)
         ]
         if fit:
@@ -462,18 +461,17 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
             continue
         if flow.moved_ns and now_ns - flow.moved_ns < _HELD_NS:
             continue
-        if waits(flow) and memory.table.noted(key).deferrals < _HOPELESS:
+        if waits(flow) and now_ns >= memory.table.noted(key).rests_ns:
             within = flow.rule_name if flow.rule_name in full else None
             waiting[within].append((weight.worth, key))
         elif (
-            _filtered(flow) and _may_go(flow, memory) and not memory.table.covering(key)
+            _filtered(flow) and _may_go(flow, memory, now_ns) and not memory.table.covering(key)
         ):  # `aggregate` handles those
             if any(covers(port, key) for port in changing):
                 continue  # its destination is about to change
             steered.append((weight.worth, flow))
     plan: list[Action] = []
-    hopeless = {key for key, (times, _) in spending.later.items() if times >= _HOPELESS}
-    for port in sorted(spending.covers - spending.promised - busy - hopeless):
+    for port in sorted(spending.covers - spending.promised - busy):
         fit = [each for each in steered if not covers(port, each[1].key)] or steered  # else its own
         if fit and no_room(nic, memory, port) is not None:
             highest = nic.budget != share(nic)  # the table is full: exact ones are above it
@@ -485,7 +483,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         best: list[tuple[float, FlowKey]] = []
         for gain, newcomer in nlargest(_SWAPS, asking):
             asks = memory.table.get(newcomer)
-            made = () if asks is None else make_room(asks, nic, memory)
+            made = () if asks is None else make_room(asks, nic, memory, now_ns)
             plan += made
             if asks is None or not promised(asks, memory):
                 best.append((gain, newcomer))
@@ -516,7 +514,7 @@ def _by_worth(
         yield _swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory)
 
 
-def surplus(nic: NicView, memory: Memory) -> Plan:
+def surplus(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """Filters to delete because a rule has more than its share: flows with a filter have come under
     it, or another policy gives it fewer. Those of least worth go, and of equals the latest."""
     if nic.method is not SteeringMethod.FILTERS or not nic.armed:
@@ -527,7 +525,7 @@ def surplus(nic: NicView, memory: Memory) -> Plan:
         if most is None or len(keys) <= most or not table.swaps(nic.name).keys().isdisjoint(keys):
             continue  # what is under way comes first
         found = (table.get(key) for key in keys if key not in table.rewriting(nic.name))
-        fit = [flow for flow in found if flow and _filtered(flow) and _may_go(flow, memory)]
+        fit = [flow for flow in found if flow and _filtered(flow) and _may_go(flow, memory, now_ns)]
         fit.sort(key=lambda flow: (worth(flow, memory), -table.generation(flow.key)))
         why = f"its rule has more than its share of the filters, {most}"
         plan += [_taken(flow, None, why, memory) for flow in fit[: min(len(keys) - most, _SWAPS)]]
@@ -550,11 +548,10 @@ def _taken(flow: Flow, newcomer: FlowKey | None, why: str, memory: Memory) -> Ac
     )  # fmt: skip
 
 
-def _may_go(flow: Flow, memory: Memory) -> bool:
-    """A filter that could not be deleted in order is not asked for again, until its flow has moved
-    or its thread runs elsewhere."""
-    deferrals = memory.table.noted(flow.key).deferrals
-    return memory.table.due_ns(flow.key) is None and deferrals < _HOPELESS
+def _may_go(flow: Flow, memory: Memory, now_ns: int) -> bool:
+    """A filter that could not be deleted in order is not asked for again for a while, longer each
+    time."""
+    return memory.table.due_ns(flow.key) is None and now_ns >= memory.table.noted(flow.key).rests_ns
 
 
 def _filtered(flow: Flow) -> bool:

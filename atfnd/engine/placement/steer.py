@@ -380,7 +380,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         memory.overflow += flow.state is not FlowState.OVERFLOW
         waits = flow._replace(state=FlowState.OVERFLOW, target_queue=None)
         table.put(waits)
-        plan = budget.make_room(waits, nic, memory)
+        plan = budget.make_room(waits, nic, memory, now_ns)
         promised = budget.promised(waits, memory)
         table.put(
             waits._replace(why=_PROMISED if promised else budget.said(waits, nic, memory, why))

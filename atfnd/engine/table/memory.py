@@ -58,6 +58,7 @@ _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 _LOOK_NS = 1_000_000_000  # between two looks at queue owners, if nothing asks for one earlier
 _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS, _BARRED_MAX_NS = 4_000_000_000, 30_000_000_000
+_RESTS_NS, _RESTS_MAX_NS = 1_000_000_000, 64_000_000_000  # from giving its filter to another
 NEVER_NS = 1 << 63
 _MAY_OWN = Placement.CORE, Placement.AUTO  # AUTO while it is on its core
 
@@ -382,7 +383,9 @@ class Memory:
         why = "".join(each for each in why if not each.isdigit())
         notes = self.table.noted(flow.key)
         times = notes.deferrals if why == notes.put_off or barred else 0
-        self.table.note(flow.key, replace(notes, deferrals=times + 1, put_off=why))
+        rests_ns = now_ns + min(_RESTS_NS << min(times, 16), _RESTS_MAX_NS)
+        now = replace(notes, deferrals=times + 1, put_off=why, rests_ns=rests_ns)
+        self.table.note(flow.key, now)
         back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
         most_ns = _BARRED_MAX_NS if barred else _AGAIN_MAX_NS
         self.table.defer(flow.key, now_ns + min(back_off_ns, most_ns))
@@ -392,7 +395,7 @@ class Memory:
         """A move of this flow has happened."""
         notes = self.table.noted(key)
         if notes.deferrals:
-            self.table.note(key, replace(notes, deferrals=0, put_off=""))
+            self.table.note(key, replace(notes, deferrals=0, put_off="", rests_ns=0))
 
     def is_pinned(self, flow: Flow) -> bool:
         """It keeps the queue of its port's rule by a rule of its own, until that one is deleted."""
