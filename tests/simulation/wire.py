@@ -8,7 +8,8 @@ the old rings have none of this flow any more and the new one has delivered one.
 
 A packet reaches its ring at most PIPE_NS after it was classified. A poll takes what is there when
 it begins and delivers it when it ends; at times it is made to move and takes one (work 63 of 64).
-With a gro_flush_timeout the last packets of a poll may wait in GRO for as long. Where interrupts
+With a gro_flush_timeout the last packets of a poll may wait in GRO for as long: such a poll proves
+no more than one that goes on elsewhere (transit.bpf.c looks into the GRO lists). Where interrupts
 are deferred, too, the next poll comes with the timer, on the CPU that set it: a queue without a
 thread that has traffic does not go to another CPU (docs/reception.md).
 """
@@ -380,8 +381,8 @@ class Ring:
         heard = self.heard_from_ns is not None and world.now_ns >= self.heard_from_ns
         if heard:
             others = world.random.randrange(20)
-            work = BUDGET - 1 if short else min(len(taken) + others, BUDGET)
-            sleeps = not short and not self.packets and not others
+            work = BUDGET - 1 if short or self.kept else min(len(taken) + others, BUDGET)
+            sleeps = not (short or self.kept or self.packets or others)
             for witness in self.witnesses:
                 if sleeps:
                     witness.slept(self)
