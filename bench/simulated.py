@@ -18,7 +18,6 @@ from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.engine.table.port_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -118,7 +117,7 @@ class Simulated:
         """As the NIC delivers it: its own rule wins over its port's, and that over RSS."""
         if (own := self._filtered.get(key)) is not None:
             return own
-        ports = (queue for each, queue in self._ports.items() if covers(each, key))
+        ports = (queue for each, queue in self._ports.items() if each.covers(key))
         return next(ports, self._rss[key])
 
     def rule_for(self, key: FlowKey) -> FlowRule | None:

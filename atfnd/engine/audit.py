@@ -13,7 +13,6 @@ from atfnd.engine.placement.place import without_queue
 from atfnd.engine.placement.steering_method import of_queue
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.port_key import covers
 from atfnd.engine.table.retire import gone, idle
 from atfnd.model import (
     Action,
@@ -325,7 +324,7 @@ def adopt(
         queue = next((q for q in nic.queues if q.index == left.queue), None)
         key = left.match.key()
         if use is None and key.listens:
-            inside = (each for each in sockets.values() if covers(key, each.key))
+            inside = (each for each in sockets.values() if key.covers(each.key))
             use = next((each._replace(key=key, cookie=0) for each in inside), None)
         cpu = None if queue is None else queue.cpu
         app_cpu = min(memory.online(nic), default=None) if cpu is None else cpu

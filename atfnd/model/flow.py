@@ -76,6 +76,16 @@ class FlowKey(NamedTuple):
         tcp = self.protocol == Protocol.TCP and bool(self.local_port)
         return tcp and not self.remote_port
 
+    def covers(self, other: FlowKey) -> bool:
+        """Every packet of that flow, or of that port, matches a filter for this port."""
+        return self.overlaps(other) and (self.local == other.local or not any(self.local))
+
+    def overlaps(self, other: FlowKey) -> bool:
+        """Some packet may match a filter for this port, and belong to that port or flow."""
+        mine, its = (self.protocol, self.local_port), (other.protocol, other.local_port)
+        every = not any(self.local) or not any(other.local)
+        return mine == its and self.family == other.family and (every or self.local == other.local)
+
     def __str__(self) -> str:
         name, source = Protocol(self.protocol).name.lower(), endpoint(self.remote, self.remote_port)
         return f"{name} {endpoint(self.local, self.local_port)} <- {source}"

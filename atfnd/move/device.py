@@ -434,10 +434,9 @@ def _port_went_first(device: NicMoves, wanted: Wanted) -> bool:
 
 def _comes_by(port: FlowKey, subject: Subject) -> bool:
     """Without a filter of its own, this flow comes by that of this port."""
-    if not port.listens or not isinstance(subject, FlowKey) or subject.listens:
+    if not isinstance(subject, FlowKey) or subject.listens:
         return False
-    same = (port.protocol, port.local_port) == (subject.protocol, subject.local_port)
-    return same and port.local in (subject.local, bytes(len(subject.local)))
+    return port.listens and port.covers(subject)
 
 
 def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from atfnd.engine import audit
 from atfnd.engine.filters import budget, port_filters
 from atfnd.engine.filters.listeners import Listeners
-from atfnd.engine.table.port_key import covers
 from atfnd.model import (
     Accepted,
     ActionKind,
@@ -136,7 +135,7 @@ class Ports(RuleBasedStateMachine):
         if own is not None and own.location is not None and not has_rule:
             # It goes back to its port's rule while that one is about to go. The daemon does not see
             # the two together: `budget` does not know which ports' deletes `ports` has asked for.
-            for port in [each for each in self.deletes if covers(each, key)]:
+            for port in [each for each in self.deletes if each.covers(key)]:
                 budget.ended(self.deletes.pop(port).action, self.memory)
         table.put(
             flow(

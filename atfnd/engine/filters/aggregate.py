@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.port_key import covers
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
 from atfnd.move.event import Wanted
 
@@ -48,7 +47,7 @@ def belongs(flow: Flow, nic: NicView, memory: Memory) -> int | None:
 
 def saves(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
     """A filter for this port would make other filters needless, or carry flows that wait."""
-    covered = (each for each in flows if covers(port, each.key))
+    covered = (each for each in flows if port.covers(each.key))
     return queue_of_most(covered, nic, memory) is not None
 
 
@@ -83,7 +82,7 @@ def joined(
     served = [
         flow
         for flow in flows
-        if covers(key, flow.key)
+        if key.covers(flow.key)
         and flow.rule_name == port.rule_name
         and _home(flow, port, nic, memory)
     ]

@@ -24,7 +24,6 @@ from itertools import islice
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of, whose
 from atfnd.engine.table.flow_table import Weight, waits
 from atfnd.engine.table.memory import FoundFull, Memory, Spending
-from atfnd.engine.table.port_key import covers
 from atfnd.model import (
     Action,
     ActionKind,
@@ -467,12 +466,12 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         elif (
             _filtered(flow) and _may_go(flow, memory, now_ns) and not memory.table.covering(key)
         ):  # `aggregate` handles those
-            if any(covers(port, key) for port in changing):
+            if any(port.covers(key) for port in changing):
                 continue  # its destination is about to change
             steered.append((weight.worth, flow))
     plan: list[Action] = []
     for port in sorted(spending.covers - spending.promised - busy):
-        fit = [each for each in steered if not covers(port, each[1].key)] or steered  # else its own
+        fit = [each for each in steered if not port.covers(each[1].key)] or steered  # else its own
         if fit and no_room(nic, memory, port) is not None:
             highest = nic.budget != share(nic)  # the table is full: exact ones are above it
             worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])

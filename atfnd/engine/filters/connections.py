@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from atfnd.engine.filters import aggregate, budget
 from atfnd.engine.filters.listeners import Listeners, Place, place_of
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.port_key import covers
 from atfnd.model import Flow, FlowKey, NicView, Protocol, SocketUse
 
 __all__ = ["accepted", "by_place", "going", "moves", "queue_of", "rivalled"]
@@ -30,7 +29,7 @@ def waits_for(key: FlowKey, queue: int, nic: NicView, memory: Memory) -> bool:
 def moves(port: FlowKey, queue: int | None, use: SocketUse, nic: NicView, memory: Memory) -> bool:
     """A connection of a port has no filter of its own, and does not come through `queue`."""
     own = memory.table.get(use.key)
-    if not covers(port, use.key) or (own is not None and own.location is not None):
+    if not port.covers(use.key) or (own is not None and own.location is not None):
         return False
     at = queue_of(use.napi_id, nic)
     return at is None or at != queue
@@ -40,7 +39,7 @@ def going(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) ->
     """The filter of one of these connections is about to be deleted: it goes where that was decided
     to send it."""
     swaps = memory.table.swaps(nic.name)
-    return any(flow.key in swaps and covers(port, flow.key) for flow in flows)
+    return any(flow.key in swaps and port.covers(flow.key) for flow in flows)
 
 
 def unsettled(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) -> bool:
@@ -50,7 +49,7 @@ def unsettled(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory
     return any(
         flow.key in rewriting or (flow.left is not None and flow.location is not None)
         for flow in flows
-        if covers(port, flow.key)
+        if port.covers(flow.key)
     )
 
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from atfnd.engine.filters.readers import Readers
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.table.port_key import overlap
 from atfnd.model import FlowKey, Listening, SocketUse, Thread, ThreadReads
 
 __all__ = ["Asked", "Listeners", "Place", "ServedPort", "place_of"]
@@ -185,7 +184,7 @@ class Listeners:
         return [each for each in self._near(key) if each != key]
 
     def _near(self, key: FlowKey) -> list[FlowKey]:
-        return [each for each in self._at.get(place_of(key), ()) if overlap(each, key)]
+        return [each for each in self._at.get(place_of(key), ()) if each.overlaps(key)]
 
     def uses(self, table: FlowTable, now_ns: int) -> list[SocketUse]:
         """In the form that an audit of sockets wants: only `ports.look` ends the entry of a

@@ -40,7 +40,6 @@ from atfnd.engine.ownership.shares import whose
 from atfnd.engine.placement.place import too_full
 from atfnd.engine.placement.steering_method import no_filter
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.table.port_key import covers, overlap
 from atfnd.model import (
     Accepted,
     Action,
@@ -178,7 +177,7 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
     """A port listens again whose filter is about to be deleted: the delete is revoked. The same
     goes for a filter for another address that serves the port as well."""
     births = []
-    for key in [each for each in listeners.asked if overlap(each, event.key)]:
+    for key in [each for each in listeners.asked if each.overlaps(event.key)]:
         del listeners.asked[key]
         entry = memory.table.get(key)
         if entry is not None and entry.location is not None:
@@ -204,7 +203,7 @@ def exposed(
     going = [
         key
         for key, each in asked.items()
-        if covers(key, event.key) and through in (None, each.queue)
+        if key.covers(event.key) and through in (None, each.queue)
     ]
     entries = [each for each in memory.table.ports_of(event.key) if each.key not in asked]
     late = [e.key for e in entries if e.location is None or e.target_queue != through]
@@ -280,7 +279,7 @@ def _wanted(
 
 def _users(key: FlowKey, flows: Iterable[Flow]) -> list[Flow]:
     """The connections of a port whose threads are known."""
-    return [flow for flow in flows if flow.thread is not None and covers(key, flow.key)]
+    return [flow for flow in flows if flow.thread is not None and key.covers(flow.key)]
 
 
 def _stays(key: FlowKey, users: Iterable[Flow], memory: Memory) -> bool:

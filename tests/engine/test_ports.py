@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from atfnd.engine.table.port_key import covers, overlap
 from atfnd.model import FlowKey, Protocol
 from tests.values import key
 
@@ -18,8 +17,8 @@ EVERYWHERE = PORT._replace(local=ANY)
 
 
 def test_a_port_covers_the_connections_to_it_from_any_remote() -> None:
-    assert covers(PORT, key(1))
-    assert covers(EVERYWHERE, key(256))
+    assert PORT.covers(key(1))
+    assert EVERYWHERE.covers(key(256))
 
 
 @pytest.mark.parametrize(
@@ -32,12 +31,12 @@ def test_a_port_covers_the_connections_to_it_from_any_remote() -> None:
     ],
 )
 def test_a_port_covers_no_other_flow(other: FlowKey) -> None:
-    assert not covers(PORT, other)
-    assert not overlap(PORT, other)
+    assert not PORT.covers(other)
+    assert not PORT.overlaps(other)
 
 
 def test_a_port_of_every_address_shares_connections_with_that_of_one() -> None:
-    assert covers(EVERYWHERE, PORT)
-    assert not covers(PORT, EVERYWHERE)
-    assert overlap(PORT, EVERYWHERE)
-    assert overlap(EVERYWHERE, PORT)
+    assert EVERYWHERE.covers(PORT)
+    assert not PORT.covers(EVERYWHERE)
+    assert PORT.overlaps(EVERYWHERE)
+    assert EVERYWHERE.overlaps(PORT)
