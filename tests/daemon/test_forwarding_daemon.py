@@ -5,7 +5,7 @@ order, and are put back."""
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,7 +49,7 @@ class Running:
     def cpus(self) -> dict[str, list[int | None]]:
         return {nic: self.router.cpus(nic) for nic in self.router.nics}
 
-    def at(self, cpus: list[int], *nics: str) -> bool:
+    def at(self, cpus: Sequence[int | None], *nics: str) -> bool:
         return all(self.router.cpus(nic) == cpus for nic in nics)
 
     def pairs(self) -> list[Row]:
@@ -114,7 +114,7 @@ def test_atfnctl_restores_a_running_daemon(router: Router, tmp_path: Path) -> No
     flows = send(router)
     before = {OUT: [1, 0], **dict.fromkeys(INS, CPUS)}
     with running(router, tmp_path, policy("{ pair: core }", more="order: bounded")) as made:
-        until(lambda: made.cpus() != before and any(router.xps(OUT)), "it is placed", 60)
+        until(lambda: made.at(router.cpus(OUT), *INS) and any(router.xps(OUT)), "placed", 60)
         done = made.daemon.ctl("restore")
         assert done.returncode == 0, done.stderr
         assert made.cpus() == before

@@ -23,7 +23,7 @@ from itertools import islice
 
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of, whose
 from atfnd.engine.table.flow_table import Weight, waits
-from atfnd.engine.table.memory import FoundFull, Memory, Spending
+from atfnd.engine.table.memory import FoundFull, Memory, Spending, rest_ns
 from atfnd.model import (
     Action,
     ActionKind,
@@ -66,7 +66,6 @@ _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
 _MOST = 0.75  # start before our share is full: their port's filter would move flows that wait
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
-_LATER_NS, _LATEST_NS = 1_000_000_000, 64_000_000_000  # a port's filter that was put off
 _FULL = "the NIC's filter table is full: delivered by RSS"
 _FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
 _MEASURED_NS = 1_000_000_000  # at least
@@ -345,8 +344,7 @@ def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
     and no filter is taken for it."""
     spending = memory.nics[nic].spending
     times, _ = spending.later.get(key, (0, 0))
-    again_ns = now_ns + min(_LATER_NS << min(times, 16), _LATEST_NS)
-    spending.later[key] = times + 1, again_ns
+    spending.later[key] = times + 1, now_ns + rest_ns(times)
     spending.covers.discard(key)
     spending.promised.discard(key)
 

@@ -49,6 +49,7 @@ __all__ = [
     "QueueReceptions",
     "RulesInForce",
     "Spending",
+    "rest_ns",
 ]
 
 _OVERFLOW_SHOWN = 256
@@ -58,12 +59,17 @@ _BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 _LOOK_NS = 1_000_000_000  # between two looks at queue owners, if nothing asks for one earlier
 _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS, _BARRED_MAX_NS = 4_000_000_000, 30_000_000_000
-_RESTS_NS, _RESTS_MAX_NS = 1_000_000_000, 64_000_000_000  # from giving its filter to another
+_RESTS_NS, _RESTS_MAX_NS = 1_000_000_000, 64_000_000_000  # doubled after each that was put off
 NEVER_NS = 1 << 63
 _MAY_OWN = Placement.CORE, Placement.AUTO  # AUTO while it is on its core
 
 # A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
 StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int], Distance]
+
+
+def rest_ns(times: int) -> int:
+    """How long no filter is taken for, or from, what was put off so many times before."""
+    return min(_RESTS_NS << min(times, 16), _RESTS_MAX_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,9 +389,9 @@ class Memory:
         why = "".join(each for each in why if not each.isdigit())
         notes = self.table.noted(flow.key)
         times = notes.deferrals if why == notes.put_off or barred else 0
-        rests_ns = now_ns + min(_RESTS_NS << min(times, 16), _RESTS_MAX_NS)
-        now = replace(notes, deferrals=times + 1, put_off=why, rests_ns=rests_ns)
-        self.table.note(flow.key, now)
+        rests_ns = now_ns + rest_ns(times)
+        put_off = replace(notes, deferrals=times + 1, put_off=why, rests_ns=rests_ns)
+        self.table.note(flow.key, put_off)
         back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
         most_ns = _BARRED_MAX_NS if barred else _AGAIN_MAX_NS
         self.table.defer(flow.key, now_ns + min(back_off_ns, most_ns))
