@@ -102,6 +102,7 @@ COUNTED = {
     "machine": Bench(kept.run, "what a request costs, by server and contender"),
     "observed": Bench(bounds.run, "instructions of observing, deciding, looking, moving"),
     "pairs": _of_papers("pairs", "each pair of CPUs, the third paper's matrix"),
+    "pairs-16": _of_papers("pairs-16", "the same on 16 CPUs"),
     **{
         name: _of_papers(name, f"the first paper's experiment {at}")
         for at, name in enumerate(pairs.SHARED, 1)

@@ -86,6 +86,9 @@ _BENCHES = {
     "machine": _Bench(cells.measure, costs.report, _COUNTED),
     "observed": _Bench(observing.measure, observed.report, _COUNTED),
     "pairs": _Bench(pairs.matrix, pairs.matrix_report, _COUNTED),
+    "pairs-16": _Bench(
+        partial(pairs.matrix, cpus=16), pairs.matrix_report, replace(_COUNTED, cores=8)
+    ),
     "forward-counted": _Bench(
         forwarding.measure,
         costs.report,

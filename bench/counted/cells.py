@@ -252,8 +252,9 @@ class Counting:
         clients = ",".join(map(str, bed.spare))
         asked, ports = SERVERS[self.server].asked, SERVERS[self.server].ports
         words = (asked.means, bed.address, PORT, ports, self.connections, clients, len(bed.cpus))
-        count = _count(bed)
-        times = (rate / count, *(each * count // 8 for each in (WARM_MS, window_ms)), WINDOWS)
+        count, longer = _count(bed), max(1, self.connections // 200)  # each is asked in a window
+        spans = (each * count // 8 * longer for each in (WARM_MS, window_ms))
+        times = (rate / count, *spans, WINDOWS)
         said = (asked.times, asked.request.hex(), asked.prologue.hex())
         command = (COPIED / "load", "ask", *words, *times, COPIED / "spinidle.ko", *said)
         self._pin()  # before a flow has a place
