@@ -139,4 +139,4 @@ def test_there_are_policies() -> None:
 
 
 def test_the_page_on_the_architecture_is_read_in_one_sitting() -> None:
-    assert len((ROOT / "docs" / "internals" / "architecture.md").read_text().splitlines()) <= 250
+    assert len((ROOT / "docs" / "internals" / "architecture.md").read_text().splitlines()) <= 200
