@@ -112,7 +112,7 @@ def measured(
     done = [move for move in moves if move.done]
     reported = sum(move.ended.violations for move in done if move.ended is not None)
     why = Counter(
-        NUMBERS.sub("N", move.ended.why) for move in moves if move.ended and not move.done
+        NUMBERS.sub("N", str(move.ended.why)) for move in moves if move.ended and not move.done
     )
     verdicts = Counter(move.ended.verdict.value for move in moves if move.ended)
     took_ns = [move.done_ns - move.began_ns for move in done]

@@ -33,6 +33,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order
 
@@ -183,7 +184,7 @@ class Simulated:
                 if action.key is not None and action.key.listens:
                     budget.put_off(action.key, self.nic.name, self.memory, self.now_ns)
                 elif action.key is not None:
-                    move = Move("none", "deferred", "simulated", 0, 0)
+                    move = Move("none", "deferred", Code.KERNEL("simulated"), 0, 0)
                     audit.moved(action.key, move, self.memory, self.now_ns, deferred=True)
             else:
                 audit.record(self._write(action), self.memory)

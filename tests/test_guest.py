@@ -128,12 +128,19 @@ def test_nothing_outlives_a_runner_that_is_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--nic", "e1000:2"], ["--nic", "igb"], ["--cpus", "4"], ["--nic", "igb:x"]]
+    "words",
+    [
+        ["--nic", "e1000:2"],
+        ["--nic", "igb"],
+        ["--nic", "igb:x"],
+        ["--cpus", "4"],
+        ["--cpus", "2x3", "--llcs", "2"],
+    ],
 )
 def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "test_x.py"
     file.write_text(f"GUEST = {words!r}\n")
-    with pytest.raises(OperatorError, match=r"--nic|--cpus"):
+    with pytest.raises(OperatorError, match=r"--nic|--cpus|--llcs"):
         machines_of(file)
 
 

@@ -70,7 +70,7 @@ def tell_end(log: EventLog, ended: Ended, nic: NicView | None, policy: Policy) -
     """How a move ended, on a NIC that is there still, or not (None)."""
     action = ended.action
     log.add(
-        ended.verdict.value, _how(ended), ended.why, nic=action.nic, flow=action.key,
+        ended.verdict.value, _how(ended), str(ended.why), nic=action.nic, flow=action.key,
         policy=action.rule_name or None, old=_place(action.queue, action.old),
         new=_place(action.queue, action.new), source=source_of(action, nic, policy),
     )  # fmt: skip

@@ -913,13 +913,13 @@ class Engine:
             self._say(ReportEnd(ended, news=False))
             return
         if key is None:
-            name, queue, end = ended.action.nic, ended.action.queue, (verdict.value, ended.why)
+            name, queue, end = ended.action.nic, ended.action.queue, (verdict, ended.why)
             last_end = self.memory.nics[name].last_end
             news = last_end.get(queue) != end
             last_end[queue] = end
             if verdict in (Verdict.DEFERRED, Verdict.REFUSED):
                 follow.stayed(ended.action, self.memory, now_ns, anew=news)
-                self.forwarding.stayed(ended.action, ended.why)
+                self.forwarding.stayed(ended.action, str(ended.why))
         elif not key.listens and self._is_being_born(key):
             news = False  # the end of what was wanted before: its first filter replaced that
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from atfnd.model.reason import Why
 from atfnd.model.topology import Distance
 
 __all__ = [
@@ -219,7 +220,7 @@ class Move(NamedTuple):
 
     mechanism: str  # what kept its packets in order
     verdict: str
-    why: str
+    why: Why
     late_packets: int  # that others overtook
     took_ns: int
 

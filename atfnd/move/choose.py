@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which mechanism moves a flow, by mode and by what is known of the NIC. Pure.
 
-PLAN of ordering.md. Each mechanism has its conditions; the first that fails becomes a sentence for
-`atfnctl explain`. A value that the kernel did not give meets no condition.
+PLAN of ordering.md. Each mechanism has its conditions; the first that fails is the reason that
+`atfnctl explain` shows. A value that the kernel did not give meets no condition.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, Actuator
+from atfnd.model.reason import Code, Why
 from atfnd.move.event import Wanted
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.loan import GIVEN_BACK
@@ -30,7 +31,7 @@ class Choice(NamedTuple):
     each has before."""
 
     mechanism: Mechanism | None
-    why: str
+    why: Why
     loan: Mapping[str, str] = FrozenMap()
 
 
@@ -48,22 +49,22 @@ def choose(
 ) -> Choice:
     """The mechanism for a wanted move. `demoted`: those that failed this flow before."""
     if not wanted.live:
-        return Choice(Mechanism.NONE, "its socket is gone")
+        return Choice(Mechanism.NONE, Code.SOCKET_GONE())
     if not _changes_ring(wanted, port):
-        return Choice(Mechanism.NONE, "its packets keep their queue")
+        return Choice(Mechanism.NONE, Code.KEEPS_QUEUE())
     follows = wanted.action.kind is ActionKind.QUEUE_CPU
     why_gone = _why_gone(wanted, port)
     if follows and why_gone is None and (why_not := _why_stays(wanted, port)):
-        return Choice(None, f"follow: {why_not}", _loan_to_follow(wanted, port, times))
+        return Choice(None, Code.NO_FOLLOW(why_not), _loan_to_follow(wanted, port, times))
     if wanted.mode is Mode.IMMEDIATE:
-        return Choice(Mechanism.NONE, "the mode is immediate")
+        return Choice(Mechanism.NONE, Code.IMMEDIATE())
     if why_gone:
         return Choice(None, why_gone)
     if follows:
         why_not = _why_not_inline(port) or _why_handed_on(wanted, port)
         if why_not is None:
-            return Choice(Mechanism.FOLLOW, "the flow keeps its ring")
-        return Choice(None, f"follow: {why_not}")
+            return Choice(Mechanism.FOLLOW, Code.RING_KEPT())
+        return Choice(None, Code.NO_FOLLOW(why_not))
     refusals, loan = [], FrozenMap[str, str]()
     for mechanism, why_not in (
         (Mechanism.BIRTH, _why_no_birth(wanted, port, now_ns)),
@@ -71,20 +72,20 @@ def choose(
         (Mechanism.GAP, _why_no_gap(wanted)),
     ):
         if mechanism in demoted:
-            why_not = "it failed this flow before"
+            why_not = Code.FAILED_BEFORE()
         if why_not is None:
             return Choice(mechanism, _REASON[mechanism], loan)
         if mechanism is Mechanism.HOLD and mechanism not in demoted:
             loan, why_even_so = _loan(wanted, port, times)
             why_not = why_even_so or why_not
-        refusals.append(f"{mechanism.value}: {why_not}")
-    return Choice(None, "; ".join(refusals), loan)
+        refusals.append(why_not)
+    return Choice(None, Code.REFUSED_BY_ALL(*refusals), loan)
 
 
 _REASON = {
-    Mechanism.BIRTH: "no data can have been sent yet",
-    Mechanism.HOLD: "its old ring can prove that it drained",
-    Mechanism.GAP: "order is kept with high probability, and checked",
+    Mechanism.BIRTH: Code.NO_DATA_YET(),
+    Mechanism.HOLD: Code.DRAINS(),
+    Mechanism.GAP: Code.CHECKED(),
 }
 
 
@@ -110,14 +111,14 @@ def switch_loan(action: Action, port: Port) -> str | None:
     return port.rings[queue].loan
 
 
-def _why_handed_on(wanted: Wanted, port: Port) -> str | None:
+def _why_handed_on(wanted: Wanted, port: Port) -> Why | None:
     """A queue that follows was shown to keep the order where its packets are delivered inline."""
     for queue in sorted(handing_on(_targets(wanted), port)):
-        return f"queue {queue} has RFS, which hands its packets to other CPUs"
+        return Code.HANDED_ON(queue)
     return None
 
 
-def _why_stays(wanted: Wanted, port: Port) -> str | None:
+def _why_stays(wanted: Wanted, port: Port) -> Why | None:
     """A queue whose interrupt is deferred is polled by a timer, which stays on the CPU that set it
     (napi_complete_done(), net/core/dev.c): a new CPU of the interrupt takes no effect while there
     is traffic. A NAPI thread is woken by that timer, and polls on its own CPU."""
@@ -126,9 +127,8 @@ def _why_stays(wanted: Wanted, port: Port) -> str | None:
         if ring.thread or ring.defers is False:
             continue
         if ring.defers is None:
-            return f"whether queue {queue} defers its interrupt is not known"
-        how = "(napi_defer_hard_irqs), and is polled by a timer"
-        return f"queue {queue} defers its interrupt {how}"
+            return Code.DEFERS_UNKNOWN(queue)
+        return Code.DEFERS(queue)
     return None
 
 
@@ -156,68 +156,66 @@ def _changes_ring(wanted: Wanted, port: Port) -> bool:
     return wanted.origins != wanted.targets or bool(passing(wanted, port))
 
 
-def _why_gone(wanted: Wanted, port: Port) -> str | None:
+def _why_gone(wanted: Wanted, port: Port) -> Why | None:
     gone = [queue for queue in _targets(wanted) if queue >= len(port.rings)]
-    return f"queue {gone[0]} is gone" if gone else None
+    return Code.QUEUE_GONE(gone[0]) if gone else None
 
 
 def _targets(wanted: Wanted) -> frozenset[int]:
     return wanted.targets or frozenset()
 
 
-def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> str | None:
+def _why_no_birth(wanted: Wanted, port: Port, now_ns: int) -> Why | None:
     if wanted.first_data_ns is None:
-        return "data may be in flight"
+        return Code.DATA_IN_FLIGHT()
     if port.asynchronous:
-        return "this NIC does not say when a filter takes effect"
+        return Code.ASYNCHRONOUS()
     if port.write_ns is None:
-        return "how long writing a filter takes here is not known yet"
+        return Code.WRITE_UNKNOWN()
     if now_ns + port.write_ns > wanted.first_data_ns:
-        left_ns = wanted.first_data_ns - now_ns
-        return f"data may come within {in_ms(left_ns)}, sooner than the filter"
+        return Code.DATA_SOONER(in_ms(wanted.first_data_ns - now_ns))
     return None
 
 
-def why_no_hold(wanted: Wanted, port: Port, times: Times) -> str | None:
+def why_no_hold(wanted: Wanted, port: Port, times: Times) -> Why | None:
     """The first condition of HOLD that fails. None: HOLD is strict here."""
     if wanted.origins is None or wanted.targets is None:
-        return "it is not known through which queues its packets come"
+        return Code.ORIGIN_UNKNOWN()
     if why := _why_gone(wanted, port):
         return why
     through = passing(wanted, port)
     if wanted.rss is None and wanted.action.kind is ActionKind.REWRITE and _gap(port):
-        return "a change of a filter passes through RSS here, and RSS's queue is not known"
+        return Code.RSS_UNKNOWN()
     if port.asynchronous:
-        return "this NIC does not say when a filter takes effect"
+        return Code.ASYNCHRONOUS()
     if why := _why_not_inline(port):
         return why
     if len(wanted.targets) > 1:
-        return f"{_unsure(wanted)}it would go to more than one queue"
+        return _unsure(wanted, Code.SEVERAL_TARGETS())
     if through and wanted.targets & wanted.origins:
-        return "it would leave its queue and come back to it"
+        return Code.COMES_BACK()
     held = through | wanted.targets
     if len(held) > port.holds_max:
         names = ", ".join(str(queue) for queue in sorted(held))
-        what = f"queues {names} would have to be quiesced at once, and {port.holds_max} can be"
-        return f"{_unsure(wanted)}{what}"
+        return _unsure(wanted, Code.TOO_MANY_HOLDS(names, port.holds_max))
     for queue in sorted(held):
-        if why := port.rings[queue].no_hold:
-            return f"queue {queue} cannot be quiesced: {why}"
+        if no_hold := port.rings[queue].no_hold:
+            return Code.NOT_QUIESCED(queue, no_hold)
     if why := _why_no_cpu(wanted.origins - wanted.targets, through, wanted.targets, port):
-        return f"{_unsure(wanted)}{why}"
+        return _unsure(wanted, why)
     drains = (wanted.origins - wanted.targets) | through
     return _why_no_drain(drains, port) or _why_too_long(drains, port, times)
 
 
-def _unsure(wanted: Wanted) -> str:
+def _unsure(wanted: Wanted, why: Why) -> Why:
     """RSS may deliver one flow by several queues, because the NIC's hash is not known."""
     key, rss = wanted.action.key, wanted.rss or frozenset()
     if key is None or not key.remote_port or len(rss) < 2:
-        return ""
-    return f"by which of {len(rss)} queues RSS delivers it is not known, and "
+        return why
+    return Code.UNSURE(len(rss), why)
 
 
-def _loan(wanted: Wanted, port: Port, times: Times) -> tuple[FrozenMap[str, str], str | None]:
+def _loan(wanted: Wanted, port: Port, times: Times) -> tuple[FrozenMap[str, str], Why | None]:
     """The settings that a hold takes: threads of its queues, and no timeout where it has to drain.
     Empty: it would not be possible with them either, for this reason."""
     loan = FrozenMap[str, str]()
@@ -236,7 +234,7 @@ def _loan(wanted: Wanted, port: Port, times: Times) -> tuple[FrozenMap[str, str]
 
 def _why_no_cpu(
     origins: frozenset[int], through: frozenset[int], targets: frozenset[int], port: Port
-) -> str | None:
+) -> Why | None:
     """A quiesced queue keeps its CPU from every other queue that is polled there, so none of them
     can drain: in the order in which `holding.quiesce` asks."""
     held: set[int | None] = set()
@@ -244,7 +242,7 @@ def _why_no_cpu(
         held |= {port.rings[queue].cpu for queue in quiesced}
         for queue in sorted(drains):
             if (cpu := port.rings[queue].cpu) is not None and cpu in held:
-                return f"queue {queue} has to drain on CPU {cpu}, which a quiesced queue keeps"
+                return Code.CPU_HELD(queue, cpu)
     return None
 
 
@@ -252,51 +250,50 @@ def _gap(port: Port) -> bool:
     return port.actuator is not Actuator.IN_PLACE
 
 
-def _why_not_inline(port: Port) -> str | None:
+def _why_not_inline(port: Port) -> Why | None:
     if port.stages is None:
-        return "what is between the queue's poll and the socket is not known"
+        return Code.STAGES_UNKNOWN()
     for stage in sorted(port.stages, key=lambda stage: stage.value):
-        return f"{stage.value}, so a poll's end is not yet delivery"
+        return Code.STAGE(stage.value)
     return None
 
 
-def _why_no_drain(queues: Iterable[int], port: Port) -> str | None:
+def _why_no_drain(queues: Iterable[int], port: Port) -> Why | None:
     """Why the end of a poll does not prove that its packets were delivered (F1, F5)."""
     for queue in sorted(queues):
         ring = port.rings[queue]
         if ring.gro_flush_timeout_ns is None or ring.busy_poll is None:
-            return f"whether queue {queue} holds packets in GRO is not known"
+            return Code.GRO_UNKNOWN(queue)
         if ring.gro_flush_timeout_ns:
-            return f"queue {queue} holds packets in GRO (gro_flush_timeout)"
+            return Code.GRO(queue)
         if ring.busy_poll:
-            return f"an application may busy-poll queue {queue}, which holds packets in GRO"
+            return Code.BUSY_POLLED(queue)
         if ring.rx_usecs is None:
-            return f"how long queue {queue} moderates interrupts (rx-usecs) is not known"
+            return Code.MODERATION_UNKNOWN(queue)
     return None
 
 
-def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> str | None:
+def _why_too_long(queues: frozenset[int], port: Port, times: Times) -> Why | None:
     """Why T_hold_max would end before the proof. The hold takes a write and T_pipe, and then either
     two polls of the ring, or an empty ring whose thread sleeps."""
     if port.write_ns is None:
-        return "how long writing a filter takes here is not known yet"
+        return Code.WRITE_UNKNOWN()
     for queue in sorted(queues):
         ring = port.rings[queue]
         if not ring.thread:
-            return f"queue {queue} has no NAPI thread, whose sleep would prove it empty"
+            return Code.NO_THREAD(queue)
         least_ns = port.write_ns + pipe_ns(ring, times)
         if least_ns >= times.hold_max_ns:
-            limit, least = in_ms(times.hold_max_ns), in_ms(least_ns)
-            return f"a queue may be quiesced for {limit}, and a move takes {least}"
+            return Code.TOO_LONG(in_ms(times.hold_max_ns), in_ms(least_ns))
     return None
 
 
-def _why_no_gap(wanted: Wanted) -> str | None:
+def _why_no_gap(wanted: Wanted) -> Why | None:
     if wanted.mode is Mode.STRICT:
-        return "not in strict mode"
+        return Code.STRICT()
     if wanted.origins is None or wanted.targets is None:
-        return "it is not known through which queues its packets come"
+        return Code.ORIGIN_UNKNOWN()
     key = wanted.action.key
     if key is None or not key.remote_port:
-        return "it is open to any remote, and its gaps cannot be seen"
+        return Code.OPEN()
     return None

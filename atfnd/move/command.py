@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from atfnd.model import Action, FlowKey
+from atfnd.model.reason import Why
 from atfnd.move.event import Subject
 from atfnd.move.verdict import Mechanism, Verdict
 
@@ -79,7 +80,7 @@ class Ended(NamedTuple):
     action: Action
     mechanism: Mechanism
     verdict: Verdict
-    why: str
+    why: Why
     violations: int
     took_ns: int
     barred: bool = False

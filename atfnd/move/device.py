@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.model.reason import Code, Why
 from atfnd.move import bucket
 from atfnd.move.choose import (
     Choice,
@@ -62,7 +63,7 @@ from atfnd.move.port import Port, given_back, lent, rfs_queue
 from atfnd.move.step import start
 from atfnd.move.step import step as step_one
 from atfnd.move.timer import Times, pipe_ns, t_timer_ns
-from atfnd.move.transition import TOO_EARLY, Moved, Phase, Transition, finish
+from atfnd.move.transition import Moved, Phase, Transition, finish
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
 __all__ = ["NicMoves", "Record", "due_ns", "only_known", "step"]
@@ -96,7 +97,6 @@ class NicMoves(NamedTuple):
         return t_timer_ns(self.port.rings[queue], self.port, self.times)
 
 
-_QUEUE_CHANGED = "its queue has changed meanwhile"
 _UNCHANGED = Verdict.DEFERRED, Verdict.REFUSED, Verdict.SUPERSEDED  # its packets come as before
 
 Stepped = tuple[NicMoves, tuple[Command, ...]]
@@ -123,7 +123,10 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
         case FlowClosed():
             subjects, device = [event.key], _forget(device, event)
         case Established():
-            subjects, (device, commands) = [event.key], _outdated(device, event.key, TOO_EARLY)
+            subjects, (device, commands) = (
+                [event.key],
+                _outdated(device, event.key, Code.TOO_EARLY()),
+            )
         case Written():
             action = event.outcome.action
             if action in device.loan.asked:
@@ -147,7 +150,7 @@ def step(device: NicMoves, event: Event, now_ns: int) -> Stepped:
         device, more = _outdated_under(device, event.outcome, now_ns)
         commands += more
     if isinstance(event, Reset | EvidenceLost):
-        why = "the NIC was reset" if isinstance(event, Reset) else "telemetry was lost"
+        why = Code.RESET() if isinstance(event, Reset) else Code.TELEMETRY_LOST()
         for subject, wanted in device.waiting.items():
             if isinstance(event, Reset) or wanted.first_data_ns is not None:
                 device, more = _outdated(device, subject, why)
@@ -200,7 +203,7 @@ def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
     subject = wanted.subject
     commands: tuple[Command, ...] = ()
     if wanted.live and _port_went_first(device, wanted):
-        return device, (_again(wanted, _QUEUE_CHANGED),)
+        return device, (_again(wanted, Code.QUEUE_CHANGED()),)
     move = device.live.get(subject)
     if move is not None and move.phase is Phase.RETIRE and not wanted.live:
         return device, ()  # the same is wanted once more
@@ -209,7 +212,7 @@ def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
         live = device.live.put(subject, move._replace(wanted=wanted))
         return device._replace(live=live), ()
     if move is not None and move.phase in (Phase.ARM_GAP, Phase.RETIRE):
-        moved = finish(move, now_ns, (Verdict.DEFERRED, "another decision replaced it"))
+        moved = finish(move, now_ns, (Verdict.DEFERRED, Code.REPLACED()))
         device, commands = _put(device, subject, moved, now_ns)
     elif move is not None and move.phase is Phase.VERIFY and wanted.mode is Mode.IMMEDIATE:
         moved = finish(move, now_ns)
@@ -235,8 +238,8 @@ def _know(device: NicMoves, port: Port) -> NicMoves:
             why = why_no_hold(still_there(move.wanted, then), then, device.times)
             drains = (move.wanted.origins or frozenset()) | move.through
             if why is None and handing_on(drains, port) - move.hands_on:
-                why = "RFS was switched on, not by us"
-            live = live.put(subject, move.breaks(f"on the way: {why}") if why else move)
+                why = Code.RFS_SWITCHED()
+            live = live.put(subject, move.breaks(Code.ON_THE_WAY(why)) if why else move)
     kept = {q: t for q, t in device.timers_ns.items() if q < len(port.rings)}
     return device._replace(port=port, live=live, timers_ns=FrozenMap(kept))
 
@@ -296,7 +299,7 @@ def _admit(
         if _must_wait(device, wanted, choice):
             continue
         if choice.loan and (why := device.loan.refused(now_ns)) is not None:
-            choice = choice._replace(why=f"{choice.why}; {why}")
+            choice = choice._replace(why=Code.LENDS_NOT(choice.why, why))
         elif choice.loan:
             if now_ns < device.loan.rests_until_ns:
                 early.append(device.loan.rests_until_ns)
@@ -399,7 +402,7 @@ def _put(device: NicMoves, subject: Subject, moved: Moved, now_ns: int) -> Stepp
         if isinstance(command, Ended) and before is not None:
             device = _learn(device, before, command, now_ns)
             if command.verdict not in _UNCHANGED:
-                device, more = _outdated(device, subject, _QUEUE_CHANGED)
+                device, more = _outdated(device, subject, Code.QUEUE_CHANGED())
                 commands = (*commands, *more)
     return device, commands
 
@@ -411,11 +414,11 @@ def _outdated_under(device: NicMoves, written: Outcome, now_ns: int) -> Stepped:
     if port is None or not port.listens or (written.errno and written.location is not None):
         return device, ()
     for subject in [each for each in device.waiting if _comes_by(port, each)]:
-        device, more = _outdated(device, subject, _QUEUE_CHANGED)
+        device, more = _outdated(device, subject, Code.QUEUE_CHANGED())
         commands += more
     for subject, move in device.live.items():
         if move.phase is Phase.ARM_GAP and _comes_by(port, subject):
-            moved = finish(move, now_ns, (Verdict.DEFERRED, _QUEUE_CHANGED))
+            moved = finish(move, now_ns, (Verdict.DEFERRED, Code.QUEUE_CHANGED()))
             device, more = _put(device, subject, moved, now_ns)
             commands += more
     return device, commands
@@ -439,7 +442,7 @@ def _comes_by(port: FlowKey, subject: Subject) -> bool:
     return port.listens and port.covers(subject)
 
 
-def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:
+def _outdated(device: NicMoves, subject: Subject, why: Why) -> Stepped:
     """A waiting move of a living flow names origins that no longer hold: decide again."""
     wanted = device.waiting.get(subject)
     if wanted is None or not wanted.live or isinstance(subject, int):
@@ -447,7 +450,7 @@ def _outdated(device: NicMoves, subject: Subject, why: str) -> Stepped:
     return device._replace(waiting=device.waiting.without(subject)), (_again(wanted, why),)
 
 
-def _again(wanted: Wanted, why: str) -> Ended:
+def _again(wanted: Wanted, why: Why) -> Ended:
     return Ended(wanted.subject, wanted.action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
 
 

@@ -10,6 +10,7 @@ T_hold_max; if it ends before the proof, the move says so (ordering.md I3, I4, I
 
 from __future__ import annotations
 
+from atfnd.model.reason import Code, Why
 from atfnd.move import evidence
 from atfnd.move.command import Command, DrainEvidence, Hold, Write
 from atfnd.move.event import Asleep, HandedOn, HoldLost, Polled, QueueHeld, Released
@@ -49,7 +50,7 @@ def settle(move: Transition, times: Times, now_ns: int) -> Moved:
     """The write is done: ask the old rings for proof."""
     safe = move.asked | (move.wanted.origins or frozenset())
     if move.lost and not (move.targets and move.targets <= safe):
-        move = move.breaks("its filter was lost, and RSS's ring was not quiesced")
+        move = move.breaks(Code.LOST_UNHELD())
     if move.broken is not None or not move.asked - move.releasing:
         return _to_verify(move, times, now_ns)
     rings = (move.wanted.origins or frozenset()) - move.targets
@@ -80,7 +81,7 @@ def released(move: Transition, event: Released, now_ns: int) -> Moved:
     asked_for = event.queue in move.releasing
     move = _without(move, event.queue)
     if not (event.unbroken and asked_for):
-        move = move.breaks(f"the hold of queue {event.queue} ended before its time")
+        move = move.breaks(Code.HOLD_ENDED(event.queue))
     if move.phase is Phase.RELEASE and not move.asked:
         return finish(move, now_ns)
     return move, ()
@@ -93,17 +94,16 @@ def lost(move: Transition, event: HoldLost, times: Times, now_ns: int) -> Moved:
     move = _without(move, event.queue)
     if now_ns >= move.hold_due_ns:
         return expired(move, times, now_ns)
-    return _give_up(move, f"queue {event.queue} is not quiesced: {event.why}", times, now_ns)
+    return _give_up(move, Code.NOT_HELD(event.queue, event.why), times, now_ns)
 
 
 def expired(move: Transition, times: Times, now_ns: int) -> Moved:
     """T_hold_max is over: let traffic flow, proven or not."""
-    what = "quiesced" if move.phase is Phase.HOLD else "drained"
-    why = f"not {what} within {in_ms(times.hold_max_ns)}"
-    return _give_up(move, why, times, now_ns)
+    code = Code.NOT_HELD_IN_TIME if move.phase is Phase.HOLD else Code.NOT_DRAINED_IN_TIME
+    return _give_up(move, code(in_ms(times.hold_max_ns)), times, now_ns)
 
 
-def _give_up(move: Transition, why: str, times: Times, now_ns: int) -> Moved:
+def _give_up(move: Transition, why: Why, times: Times, now_ns: int) -> Moved:
     match move.phase:
         case Phase.HOLD:
             return finish(move, now_ns, (Verdict.DEFERRED, why))

@@ -46,7 +46,7 @@ class Loan(NamedTuple):
     asked: tuple[Action, ...] = ()  # written, and not answered yet
     wanted: FrozenMap[str, str] = FrozenMap()  # as `settings`, of what is asked for
     rests_until_ns: int = 0  # nothing is borrowed before
-    refusal: str | None = None  # why nothing can be borrowed until then
+    refusal: str | None = None  # the kernel's words: why nothing can be borrowed until then
 
     def due_ns(self, times: Times) -> int | None:
         """When it is to be given back. None: nothing is borrowed, or a write is under way."""
@@ -94,11 +94,10 @@ class Loan(NamedTuple):
         loan = self._replace(asked=tuple(each for each in self.asked if each != action))
         if borrows(action):
             if outcome.errno:
-                refusal = f"it cannot borrow one: {outcome.left}"
                 later_ns = now_ns + times.loan_refused_ns
                 if outcome.errno in _NOT_OURS:
                     loan = loan._replace(settings=loan.settings.without(name))
-                return loan._replace(rests_until_ns=later_ns, refusal=refusal)
+                return loan._replace(rests_until_ns=later_ns, refusal=outcome.left)
             since_ns = loan.since_ns if loan.settings else now_ns
             settings = loan.settings.put(name, loan.wanted[name])
             return loan._replace(settings=settings, since_ns=since_ns, used_ns=now_ns, refusal=None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 
 from atfnd.model import ActionKind, FlowKey, Outcome
+from atfnd.model.reason import Code, Why
 from atfnd.move import holding
 from atfnd.move.choose import Choice, handing_on, passing
 from atfnd.move.command import Reread, Watch, Write
@@ -37,7 +38,6 @@ from atfnd.move.event import (
 from atfnd.move.port import Port
 from atfnd.move.timer import Times, in_ms, pipe_ns
 from atfnd.move.transition import (
-    TOO_EARLY,
     Moved,
     Phase,
     Transition,
@@ -48,8 +48,6 @@ from atfnd.move.transition import (
 from atfnd.move.verdict import Mechanism, Verdict
 
 __all__ = ["start", "step"]
-
-DISTURBED = "its filter was changed or deleted meanwhile, not by us"
 
 
 def start(
@@ -109,11 +107,11 @@ def step(move: Transition, event: Event, times: Times, now_ns: int) -> Moved:
         case Violated():
             return _violated(move, event, now_ns)
         case Disturbed():
-            return _resync(move, DISTURBED, now_ns)
+            return _resync(move, Code.DISTURBED(), now_ns)
         case EvidenceLost():
             return move._replace(blind=True), ()
         case Reset():
-            return _resync(move, "the NIC was reset", now_ns)
+            return _resync(move, Code.RESET(), now_ns)
         case Established():
             return _established(move, event), ()
         case FlowClosed():
@@ -143,9 +141,11 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         return (armed, ()) if move.decided is None else finish(armed, now_ns)
     lost = outcome.errno != 0 and filter_is_lost(move, outcome.location)
     if lost and outcome.errno == errno.ENOENT:  # before the write: there was nothing to move
-        return finish(move, now_ns, move.decided or (Verdict.RESYNC, outcome.left))
+        return finish(move, now_ns, move.decided or (Verdict.RESYNC, Code.KERNEL(outcome.left)))
     if outcome.errno and not lost:
-        return finish(move, now_ns, move.decided or (_not_written(outcome), outcome.left))
+        return finish(
+            move, now_ns, move.decided or (_not_written(outcome), Code.KERNEL(outcome.left))
+        )
     if move.decided is not None:
         return finish(move, now_ns)
     move = move._replace(done_ns=event.done_ns, lost=lost, location=outcome.location)
@@ -155,7 +155,7 @@ def _written(move: Transition, event: Written, times: Times, now_ns: int) -> Mov
         case Mechanism.BIRTH:
             first_ns = move.wanted.first_data_ns
             if first_ns is None or event.done_ns > first_ns:
-                move = move.breaks(TOO_EARLY)
+                move = move.breaks(Code.TOO_EARLY())
         case Mechanism.NONE if not move.watched:
             return finish(move, now_ns, (Verdict.DONE, move.why))
         case _:
@@ -181,7 +181,7 @@ def _violated(move: Transition, event: Violated, now_ns: int) -> Moved:
     """Had we waited until this packet came, the gap would have been seen to be none. Before the
     write, nothing is late because of it."""
     if not move.done_ns:
-        return _resync(move, DISTURBED, now_ns)
+        return _resync(move, Code.DISTURBED(), now_ns)
     since_ns = move.done_ns if move.idle_since_ns is None else move.idle_since_ns
     stayed_ns = max(move.stayed_ns, event.at_ns - since_ns)
     move = move._replace(violations=move.violations + event.packets, stayed_ns=stayed_ns)
@@ -214,7 +214,7 @@ def _seen(move: Transition, event: Seen, times: Times, now_ns: int) -> Moved:
     return move._replace(seen=True, due_ns=min(move.due_ns, now_ns + looks_ns)), ()
 
 
-def _resync(move: Transition, why: str, now_ns: int) -> Moved:
+def _resync(move: Transition, why: Why, now_ns: int) -> Moved:
     """The result of our write is no longer known."""
     decided = Verdict.RESYNC, why
     if move.phase is not Phase.COMMIT:
@@ -224,14 +224,14 @@ def _resync(move: Transition, why: str, now_ns: int) -> Moved:
 
 def _established(move: Transition, event: Established) -> Transition:
     if move.phase is Phase.COMMIT or event.at_ns is None or event.at_ns <= move.done_ns:
-        return move.breaks(TOO_EARLY) if move.mechanism is Mechanism.BIRTH else move
+        return move.breaks(Code.TOO_EARLY()) if move.mechanism is Mechanism.BIRTH else move
     return move._replace(established=True)
 
 
 def _gone(move: Transition, now_ns: int) -> Moved:
     match move.phase:
         case Phase.ARM_GAP | Phase.HOLD:
-            return finish(move, now_ns, (Verdict.DEFERRED, "its socket was closed"))
+            return finish(move, now_ns, (Verdict.DEFERRED, Code.CLOSED()))
         case Phase.VERIFY:
             return finish(move, now_ns)
         case _:
@@ -245,7 +245,7 @@ def _tick(move: Transition, times: Times, now_ns: int) -> Moved:
         return move, ()
     match move.phase:
         case Phase.ARM_GAP:
-            why = f"never idle for {in_ms(move.timer_ns)} within {in_ms(times.arm_ns)}"
+            why = Code.NEVER_IDLE(in_ms(move.timer_ns), in_ms(times.arm_ns))
             return finish(move, now_ns, (Verdict.DEFERRED, why))
         case Phase.RETIRE:
             return move._replace(phase=Phase.COMMIT), (Write(move.wanted.action),)

@@ -64,6 +64,5 @@ def t_timer_ns(ring: Ring, port: Port, times: Times) -> int:
 
 
 def in_ms(time_ns: int) -> str:
-    """A time in a sentence: `0.285 ms`. Always three decimals, because a reason that comes again
-    with other numbers is found by its other characters (`Memory.put_off`)."""
+    """A time in a sentence: `0.285 ms`."""
     return f"{time_ns / 1e6:.3f} ms"

@@ -17,14 +17,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from atfnd.model import ActionKind, FlowKey
+from atfnd.model.reason import Code, Why
 from atfnd.move.command import Command, Ended, Release, Unwatch
 from atfnd.move.event import Wanted
 from atfnd.move.evidence import Drain
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 
-__all__ = ["TOO_EARLY", "Moved", "Phase", "Transition", "finish", "release"]
-
-TOO_EARLY = "data may have come before the filter"
+__all__ = ["Moved", "Phase", "Transition", "finish", "release"]
 
 
 class Phase(Enum):
@@ -43,7 +42,7 @@ class Transition(NamedTuple):
 
     wanted: Wanted
     mechanism: Mechanism
-    why: str
+    why: Why
     began_ns: int
     timer_ns: int  # T_A
     pipe_ns: int  # T_pipe of the rings that must drain
@@ -62,13 +61,13 @@ class Transition(NamedTuple):
     location: int | None = None  # of the filter that was written
     stayed_ns: int = 0  # a packet was in an old ring at least this long
     lost: bool = False  # the write was refused, and its filter is gone: RSS delivers
-    broken: str | None = None  # why order is not proven
+    broken: Why | None = None  # why order is not proven
     blind: bool = False  # telemetry was lost
     established: bool = False  # after T1: no data came before
     violations: int = 0
     seen: bool = False  # on a new ring
     elsewhere: bool = False  # on another ring, long after the write
-    decided: tuple[Verdict, str] | None = None  # decided before VERIFY
+    decided: tuple[Verdict, Why] | None = None  # decided before VERIFY
 
     @property
     def targets(self) -> frozenset[int]:
@@ -88,45 +87,47 @@ class Transition(NamedTuple):
             dues.append(self.hold_due_ns)
         return min(dues, default=None)
 
-    def breaks(self, why: str) -> Transition:
+    def breaks(self, why: Why) -> Transition:
         """Order is no longer proven; the first reason stays."""
         return self._replace(broken=self.broken or why)
 
-    def verdict(self) -> tuple[Verdict, str]:
+    def verdict(self) -> tuple[Verdict, Why]:
         """The verdict by what is known now."""
         if self.decided is not None:
             return self.decided
         if self.violations:
-            late = f"{self.violations} packets overtook others"
-            return Verdict.VIOLATED, late if self.broken is None else f"{late}: {self.broken}"
+            late = self.violations
+            if self.broken is None:
+                return Verdict.VIOLATED, Code.OVERTOOK(late)
+            return Verdict.VIOLATED, Code.OVERTOOK_UNPROVEN(late, self.broken)
         broken = self.broken or self._unborn()
         if broken is not None and not (self.wanted.mode is Mode.BOUNDED and self._checked()):
             return Verdict.UNPROVEN, broken
         if self.lost:
-            return Verdict.REFUSED, "the NIC refused it and lost the filter: delivered by RSS"
+            return Verdict.REFUSED, Code.LOST()
         if self.mechanism is Mechanism.BIRTH and self._open():
             if self.blind:
-                return Verdict.UNPROVEN, "telemetry was lost"
-            return Verdict.VERIFIED, "no connection was being established"
+                return Verdict.UNPROVEN, Code.TELEMETRY_LOST()
+            return Verdict.VERIFIED, Code.NO_BIRTH()
         if self.mechanism is Mechanism.HOLD and self._open():
             return Verdict.PROVEN, self.why
         if not self.seen:
             if self.elsewhere:
-                return Verdict.NO_EFFECT, "its packets still come as before"
-            return Verdict.QUIET, "no packet has come since"
+                return Verdict.NO_EFFECT, Code.AS_BEFORE()
+            return Verdict.QUIET, Code.NO_PACKET()
         how = self.mechanism
         if how in (Mechanism.HOLD, Mechanism.BIRTH, Mechanism.FOLLOW) and broken is None:
             return Verdict.PROVEN, self.why
         if not self._checked():
-            return Verdict.UNPROVEN, "telemetry was lost"
-        return Verdict.VERIFIED, "every packet was seen in order"
+            return Verdict.UNPROVEN, Code.TELEMETRY_LOST()
+        return Verdict.VERIFIED, Code.IN_ORDER()
 
-    def _unborn(self) -> str | None:
+    def _unborn(self) -> Why | None:
         """Why a birth is not proven: the answer to a connect proves it only if it came after the
         rule."""
         if self.mechanism is not Mechanism.BIRTH or self.established or not self.seen:
             return None
-        return "it is not known when it was established"
+        return Code.BIRTH_UNKNOWN()
 
     def _open(self) -> bool:
         """It is many flows, which cannot be watched: a key that is open to any remote."""
@@ -148,7 +149,7 @@ def release(move: Transition, queues: frozenset[int]) -> tuple[Transition, tuple
     return move._replace(releasing=move.releasing | now, held=move.held - now), commands
 
 
-def finish(move: Transition, now_ns: int, decided: tuple[Verdict, str] | None = None) -> Moved:
+def finish(move: Transition, now_ns: int, decided: tuple[Verdict, Why] | None = None) -> Moved:
     """End a move; first release what is quiesced for it. `decided` overrides what is known."""
     if decided is not None:
         move = move._replace(decided=decided)

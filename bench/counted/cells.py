@@ -67,7 +67,7 @@ SERVED = (
     "redis-8", "unbound-1", "stream", "stream-udp",
 )  # fmt: skip
 SERVER_CPU, NEIGHBOUR = 2, 3
-CLIENTS = {8: 2, 16: 4}  # of so many CPUs
+CLIENTS = {8: 2, 16: 4, 32: 8}  # of so many CPUs
 CONNECTIONS = 16
 WARM_MS, WINDOWS = 50, 2  # of eight CPUs' virtual time
 LOOK_S, STILL, SETTLE_S = 0.5, 120, 180.0

@@ -65,6 +65,7 @@ from atfnd.model import (
     Policy,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Verdict
 from atfnd.observe.nics import interfaces
@@ -120,7 +121,7 @@ class TestDroppedMoves:
         engine.handle(MovesDropped("nic", [key(1)]), 0)
         engine.memory.table.put(flow(1))  # a later rule of it was lost
         action = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", "", generation=0)
-        put_off = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, "", 0, 0)
+        put_off = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, Code.REPLACED(), 0, 0)
         engine.handle(MovesReported((put_off,)), 0)
         assert engine.memory.table.get(key(1)) is not None
 
@@ -134,7 +135,7 @@ def test_a_ports_filter_that_went_is_waited_for_no_more(verdict: Verdict) -> Non
     table.writes(PORT, Writing.PORT)
     engine._watch_accepts()
     action = Action(ActionKind.DELETE, "nic", PORT, 5, 1, None, "", "", live=False)
-    ended = Ended(PORT, action, Mechanism.NONE, verdict, "", 0, 0)
+    ended = Ended(PORT, action, Mechanism.NONE, verdict, Code.REPLACED(), 0, 0)
     commands = engine.handle(MovesReported((ended,)), 0)
     assert table.writing(Writing.PORT) == []
     assert WatchAccepts(frozenset()) in commands
@@ -148,7 +149,7 @@ def test_a_ports_filter_that_cannot_be_moved_is_said_so_once(location: int | Non
         engine.memory.table.put(flow(0, key=PORT, location=location, target_queue=1))
         engine.memory.table.writes(PORT, Writing.PORT)
         action = Action(ActionKind.REWRITE, "nic", PORT, location, 1, 2, "", "")
-        why = f"queues 0, 1, {number} would have to be quiesced at once"
+        why = Code.TOO_MANY_HOLDS(f"0, 1, {number}", 2)
         ended = Ended(PORT, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
         commands = engine.handle(MovesReported((ended,)), 0)
         news += [each.news for each in commands if isinstance(each, ReportEnd)]
@@ -177,7 +178,7 @@ class TestGone:
         engine.handle(NicLost("nic"), 0)
         assert engine.memory.nics.keys() == {"other"}
         action = Action(ActionKind.DELETE, "nic", key(1), 4, 1, None, "", "")
-        ended = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, "", 0, 0)
+        ended = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, Code.REPLACED(), 0, 0)
         rule = Filter(4, Match.of(key(1)), 1)
         connect = Connecting(1, 9, key(9), 1, THREAD, 2)
         late: list[Event] = [

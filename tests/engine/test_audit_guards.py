@@ -25,6 +25,7 @@ from atfnd.model import (
     Outcome,
     SocketUse,
 )
+from atfnd.model.reason import Code
 from tests.values import NIC, flow, key, memory_of, one_rule
 
 __all__: list[str] = []
@@ -180,7 +181,7 @@ def test_an_earlier_runs_rule_that_cannot_be_kept_is_deleted(why: str) -> None:
 
 
 def test_a_move_that_was_put_off_leaves_a_flow_without_a_rule_without_a_queue() -> None:
-    move = Move("none", "deferred", "its queue is held", 0, 0)
+    move = Move("none", "deferred", Code.KERNEL("its queue is held"), 0, 0)
     for before, target, why in (
         (flow(1, target_queue=2), None, "not moved yet: its queue is held"),
         (
@@ -249,7 +250,7 @@ def test_an_idle_filter_that_cannot_go_in_order_is_not_asked_for_at_each_look() 
     assert asked(NOW_NS)
     found = entry(known)
     assert found is not None
-    known.put_off(found, "no hold", NOW_NS, barred=False)
+    known.put_off(found, Code.KERNEL("no hold"), NOW_NS, barred=False)
     due_ns = known.table.due_ns(key(1))
     assert due_ns is not None
     assert not asked(due_ns - 1)

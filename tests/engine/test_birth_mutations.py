@@ -11,10 +11,11 @@ from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Accepted, FlowKey, NicView
+from atfnd.model.reason import Code, Why
 from atfnd.move import choose, device, step
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Established, EvidenceLost
-from atfnd.move.transition import TOO_EARLY, Moved, Transition
+from atfnd.move.transition import Moved, Transition
 from tests.move import births
 from tests.move.check import check
 from tests.move.scenes import CONNECT, LISTEN, MOVED, TOO_LATE, UNKNOWN_EFFECT, Case
@@ -35,7 +36,7 @@ def a_birth_that_is_never_too_late(patch: Patch) -> None:
 def a_birth_whose_rule_may_take_effect_later(patch: Patch) -> None:
     real = choose._why_no_birth
 
-    def asked(wanted: Any, port: Any, now_ns: int) -> str | None:
+    def asked(wanted: Any, port: Any, now_ns: int) -> Why | None:
         return real(wanted, port._replace(asynchronous=False), now_ns)
 
     patch.setattr(choose, "_why_no_birth", asked)
@@ -48,7 +49,7 @@ def established_at_any_time(patch: Patch) -> None:
 def established_in_the_instant_of_t1(patch: Patch) -> None:
     def established(move: Transition, event: Established) -> Transition:
         if event.at_ns is None or event.at_ns < move.done_ns:
-            return move.breaks(TOO_EARLY)
+            return move.breaks(Code.TOO_EARLY())
         return move._replace(established=True)
 
     patch.setattr(step, "_established", established)

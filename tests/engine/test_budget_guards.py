@@ -29,6 +29,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.values import NIC, flow, key, memory_of
 
 __all__: list[str] = []
@@ -326,7 +327,7 @@ def test_when_a_port_may_be_tried_is_forgotten_with_its_last_listener() -> None:
 
 def put_off(known: Memory, each: Flow, times: int) -> None:
     for _ in range(times):
-        known.put_off(each, "its queue cannot be quiesced", NOW_NS, barred=True)
+        known.put_off(each, Code.KERNEL("its queue cannot be quiesced"), NOW_NS, barred=True)
     known.table.defer(each.key, None)  # it was looked at
 
 

@@ -12,6 +12,7 @@ from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import Action, ActionKind, Migrant, Mode, Move, NicView, Outcome, Plan, Thread
+from atfnd.model.reason import Code
 from atfnd.move.plan import in_order
 from tests.values import NIC, RULE, THREAD, key, memory_of, one_rule, seen
 
@@ -114,7 +115,7 @@ def test_a_flow_that_could_not_be_moved_stays_and_is_tried_again_later_each_time
     machine = Machine()
     event = seen(0, 1, thread=WORKER, off_since_ns=machine.now_ns)
     [action] = in_order(steer.seen(event, machine.nic, STRICT, machine.memory, machine.now_ns))
-    move = Move("none", "deferred", "hold: queue 1 has no NAPI thread", 0, 0)
+    move = Move("none", "deferred", Code.KERNEL("hold: queue 1 has no NAPI thread"), 0, 0)
     waits: list[int] = []
     for _ in range(12):
         news = audit.moved(key(0), move, machine.memory, machine.now_ns, deferred=True, barred=True)

@@ -30,6 +30,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Verdict
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of
@@ -198,7 +199,9 @@ SENT = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 2, "", "", 1)
     [
         MovesReported((Outcome(SENT, NOW_NS, 0, None, ""),)),
         MovesReported((Outcome(SENT, NOW_NS, errno.EIO, None, "it stays"),)),
-        MovesReported((Ended(1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, "put off", 0, 1),)),
+        MovesReported(
+            (Ended(1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, Code.KERNEL("put off"), 0, 1),)
+        ),
         MovesDropped("nic", ()),
     ],
 )
@@ -212,14 +215,16 @@ def test_a_queue_is_on_its_way_until_that_ends(end: MovesReported | MovesDropped
 
 
 def test_what_stays_is_tried_later_until_it_has_followed_or_nothing_hinders_it() -> None:
-    ended = Ended(1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, "RPS hands its packets on", 0, 1)
+    ended = Ended(
+        1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, Code.KERNEL("RPS hands its packets on"), 0, 1
+    )
     known = memory(owned={1: MINE})
     engine, lent = Engine(known), known.lent_of(NIC)
     for times, wait_ns in ((1, follow.TERMS.rest_ns), (2, 2 * follow.TERMS.rest_ns)):
         engine.handle(MovesReported((ended,)), NOW_NS)
         assert lent.put_off == {1: (times, NOW_NS + wait_ns)}
     assert along(known) == ()
-    engine.handle(MovesReported((ended._replace(why="busy polling"),)), NOW_NS)
+    engine.handle(MovesReported((ended._replace(why=Code.KERNEL("busy polling")),)), NOW_NS)
     assert lent.put_off == {1: (1, NOW_NS + follow.TERMS.rest_ns)}
     engine.handle(MovesReported((Outcome(SENT, NOW_NS, 0, None, ""),)), NOW_NS)
     assert lent.put_off == {}

@@ -44,6 +44,7 @@ from atfnd.model import (
     Queue,
     ServeOn,
 )
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Verdict
 from atfnd.policy.file.load import built_in
@@ -131,7 +132,7 @@ class Machine:
         outcome = Outcome(action, self.now_ns, code, None, "refused" if code else "as planned")
         self.engine.handle(MovesReported((outcome,)), self.now_ns)
         if code and action.queue is not None:
-            end = Mechanism.FOLLOW, Verdict.REFUSED, outcome.left, 0, 0
+            end = Mechanism.FOLLOW, Verdict.REFUSED, Code.KERNEL(outcome.left), 0, 0
             ended = Ended(action.queue, action, *end)
             self.engine.handle(MovesReported((ended,)), self.now_ns)
 

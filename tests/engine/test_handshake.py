@@ -66,6 +66,7 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.event import Established, EvidenceLost, FlowClosed
 from atfnd.move.verdict import Mechanism, Verdict
@@ -351,7 +352,9 @@ def put_off(of: FlowKey | None, why: str, verdict: Verdict = Verdict.DEFERRED) -
     kind = ActionKind.QUEUE_CPU if of is None else ActionKind.INSERT
     queue = 1 if of is None else None
     action = Action(kind, "nic", of, None, None, 1, "", "", queue)
-    return Ended(of if of is not None else 1, action, Mechanism.NONE, verdict, why, 0, 0)
+    return Ended(
+        of if of is not None else 1, action, Mechanism.NONE, verdict, Code.KERNEL(why), 0, 0
+    )
 
 
 def test_how_the_move_of_a_queue_ends_is_news_once_and_success_is_none() -> None:

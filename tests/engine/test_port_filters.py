@@ -39,6 +39,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.model.reason import Code
 from atfnd.move.event import Wanted
 from tests.engine.test_birth import memory, owning
 from tests.values import NIC, RULE, THREAD, flow, key, seen
@@ -259,14 +260,14 @@ def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
     server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
     entry = server.entry()
     assert entry is not None
-    assert server.memory.put_off(entry, "queue 0 cannot be quiesced", 10, barred=True)
+    assert server.memory.put_off(entry, Code.NOT_QUIESCED(0, "held"), 10, barred=True)
     assert server.look(connection(1, 2)) == ()
     assert server.listeners.why_not[PORT] == "its filter cannot be moved from queue 2 to 1 yet"
     assert server.memory.table.take_due(SECOND_NS) == [PORT]
     assert [each.action.new for each in server.look(connection(1, 2))] == [1]
     entry = server.entry()
     assert entry is not None
-    assert not server.memory.put_off(entry, "queue 3 cannot be quiesced", 10, barred=True)
+    assert not server.memory.put_off(entry, Code.NOT_QUIESCED(3, "held"), 10, barred=True)
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -408,7 +409,9 @@ def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back()
     server.done(server.look())
     server.reads(THREAD, SECOND_NS)
     server.reads(OTHER, SECOND_NS)
-    audit.moved(PORT, Move("birth", "verified", "", 0, 1), server.memory, 10, deferred=False)
+    audit.moved(
+        PORT, Move("birth", "verified", Code.NO_BIRTH(), 0, 1), server.memory, 10, deferred=False
+    )
     came, elsewhere = connection(1, 2), connection(2, 0)
     server.memory.table.put(flow(2, location=4, target_queue=0, app_cpu=0))
     pin, delete = server.look(came, elsewhere, now_ns=2 * SECOND_NS)

@@ -16,6 +16,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable, Weight
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Move
+from atfnd.model.reason import Code, Why
 from atfnd.move.command import Ended
 from atfnd.move.event import PortChanged, TimerDue
 from atfnd.move.timer import in_ms
@@ -27,7 +28,7 @@ from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 __all__: list[str] = []
 
 NOW_NS, MS = 10**11, 1_000_000
-HELD = "queue 0 is not quiesced: queue 1 is polled on CPU 1, which is held"
+HELD = Code.NOT_HELD(0, "queue 1 is polled on CPU 1, which is held")
 
 
 def memory(*flows: Flow) -> Memory:
@@ -46,7 +47,7 @@ def waiting(number: int) -> Flow:
 
 
 def put_off(
-    known: Memory, number: int, why: str = HELD, *, barred: bool = False, now_ns: int = NOW_NS
+    known: Memory, number: int, why: Why = HELD, *, barred: bool = False, now_ns: int = NOW_NS
 ) -> int:
     """Milliseconds until it is looked at again."""
     move = Move("none" if barred else "hold", "deferred", why, 0, 0)
@@ -66,15 +67,10 @@ def test_a_move_is_tried_more_seldom_as_long_as_the_same_stands_in_its_way(
 
 def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
     known = memory(wanted(1))
-    whys = [
-        f"never idle for {in_ms(ns)} within {in_ms(10**9)}" for ns in (284_700, 300_000, 12_000_000)
-    ]
+    whys = [Code.NEVER_IDLE(in_ms(ns), in_ms(10**9)) for ns in (284_700, 300_000, 12_000_000)]
     assert [put_off(known, 1, why) for why in whys] == [100, 200, 400]
     assert put_off(known, 1) == 100
-    whys = [
-        "birth: data may be in flight",
-        "hold: this NIC does not say when a filter takes effect",
-    ]
+    whys = [Code.DATA_IN_FLIGHT(), Code.ASYNCHRONOUS()]
     assert [put_off(known, 1, why, barred=True) for why in whys] == [200, 400]
 
 

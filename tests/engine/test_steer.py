@@ -32,6 +32,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.move.plan import in_order
 from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
@@ -333,7 +334,7 @@ def test_a_filter_that_is_to_go_follows_its_thread_once_that_settles(delete_is: 
     if delete_is == "refused":
         audit.record(Outcome(delete, SECOND_NS, errno.EIO, delete.location, ""), known)
     elif delete_is == "put off":
-        move = Move("none", "deferred", "it would go to more than one queue", 0, 0)
+        move = Move("none", "deferred", Code.SEVERAL_TARGETS(), 0, 0)
         audit.moved(key(1), move, known, SECOND_NS, deferred=True)
     (action,) = steer.seen(settled._replace(app_cpu=2), NIC, RULE, known, 10 * SECOND_NS)
     assert (action.kind, action.new) == (ActionKind.REWRITE, 2)

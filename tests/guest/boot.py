@@ -178,7 +178,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
         *machine.arguments(),
     ]
     if machine.counted:
-        qemu += counted.arguments(BUILD, folder, machine.cores * machine.threads)
+        qemu += counted.arguments(BUILD, folder, machine.cluster)
     network = ["ip link set lo up"]
     for taps in machine.taps:
         bridge = taps[0].replace("tap", "bridge")

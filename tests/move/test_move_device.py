@@ -438,7 +438,7 @@ class TestDisturbed:
         if mode is Mode.STRICT:
             assert nic.commands == (Release(1),)
             nic(Released(1, True))
-        assert (self.end(nic).verdict, self.end(nic).why) == (Verdict.RESYNC, left)
+        assert (self.end(nic).verdict, str(self.end(nic).why)) == (Verdict.RESYNC, left)
         assert not self.taught(nic)
 
     def test_while_it_waits_for_a_gap(self, nic: SteppedNic) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from atfnd.model import ActionKind
+from atfnd.model.reason import Why
 from atfnd.move import choose, device, evidence, holding, step
 from atfnd.move.command import DrainEvidence, Hold, Write
 from atfnd.move.event import Asleep, EvidenceLost, HandedOn, Polled, Wanted
@@ -121,7 +122,7 @@ def release_at_the_write(patch: Patch) -> None:
 def ask_no_driver_when_its_rules_take_effect(patch: Patch) -> None:
     real = choose.why_no_hold
 
-    def asked(wanted: Any, port: Any, times: Any) -> str | None:
+    def asked(wanted: Any, port: Any, times: Any) -> Why | None:
         return real(wanted, port._replace(asynchronous=False), times)
 
     patch.setattr(choose, "why_no_hold", asked)
@@ -162,7 +163,7 @@ def give_back_what_a_hold_needs(patch: Patch) -> None:
 def hold_before_the_thread_is_there(patch: Patch) -> None:
     real = choose.why_no_hold
 
-    def soon(wanted: Any, port: Port, times: Any) -> str | None:
+    def soon(wanted: Any, port: Port, times: Any) -> Why | None:
         return real(wanted, lent(port, {"threaded"}), times)
 
     patch.setattr(choose, "why_no_hold", soon)

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from atfnd.model import Device, Move, SteeringMethod
+from atfnd.model.reason import Code
 from atfnd.serve.api.http import application
 from atfnd.serve.api.routes import FILE
 from tests.bed import a_bed
@@ -98,7 +99,7 @@ def test_it_is_served(daemon: Serving) -> None:
 )
 def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
     def vary() -> None:
-        moved = flow(40_000)._replace(move=Move("hold", "proven", "drained", 0, 5_000_000))
+        moved = flow(40_000)._replace(move=Move("hold", "proven", Code.DRAINS(), 0, 5_000_000))
         daemon.source.table.put(moved)
         bare = flow(40_001)._replace(thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
         daemon.source.table.put(bare)

@@ -34,6 +34,7 @@ from atfnd.model import (
     Status,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.serve.chromium import chromium
 from tests.serve.looked_at import LookedAt
 from tests.serve.paged import free_port, paging
@@ -84,7 +85,7 @@ class Office(Published):
         self.guard = STOPPED
         self.looks = 0
         self.packets = (0, 40, 700, 250_000)  # of each queue, from one look to the next
-        self.put(40_001, move=Move("hold", "proven", "", 0, 40_000))
+        self.put(40_001, move=Move("hold", "proven", Code.DRAINS(), 0, 40_000))
         thread = flow(1).thread
         assert thread is not None
         nginx = replace(thread, tid=811, pid=811, comm="nginx")

@@ -37,6 +37,7 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.model import Mode as MoveMode
+from atfnd.model.reason import Code
 from atfnd.model.reception import (
     BORROWED_THREAD,
     DEFER,
@@ -782,7 +783,7 @@ class Run:
         self.verdicts[ended.verdict.value] += 1
         in_order = ended.verdict is Verdict.PROVEN
         if ended.mechanism is Mechanism.HOLD:
-            knows_no_reason = ended.verdict is Verdict.VIOLATED and ended.why.endswith("others")
+            knows_no_reason = ended.why.code is Code.OVERTOOK
             in_order |= ended.verdict in (Verdict.QUIET, Verdict.NO_EFFECT) or knows_no_reason
         key = ended.action.key  # nobody comes by a port's filter when it goes
         in_order |= key is not None and key.listens and not ended.action.live

@@ -79,7 +79,7 @@ class FlowNotes:
 
     dropped: tuple[int, int] = (0, 0)  # its filter by the NIC: how often, retry after (ns)
     deferrals: int = 0  # in a row, of its move
-    put_off: str = ""  # why, without its numbers
+    put_off: tuple[object, ...] = ()  # `Why.shape`
     rests_ns: int = 0  # no filter is taken from it, or for it, before
     turn_ns: int | None = None  # when its shares allow a move
     elsewhere: Elsewhere | None = None

@@ -38,6 +38,8 @@ from atfnd.model import (
     Rss,
     SoftirqBudget,
 )
+from atfnd.model.reason import Why
+from atfnd.move.verdict import Verdict
 
 __all__ = [
     "NEVER_NS",
@@ -234,7 +236,7 @@ class NicMemory:
     listed_ns: int = 0  # its filters were last listed
     listeners: Listeners | None = None  # None: listeners are not watched
     strays: dict[FlowKey | None, Action] = field(default_factory=dict)  # `filters.strays`
-    last_end: dict[int | None, tuple[str, str]] = field(default_factory=dict)  # of moves, by queue
+    last_end: dict[int | None, tuple[Verdict, Why]] = field(default_factory=dict)  # by queue
 
     def stand(self, *, armed: bool, paused: bool = False) -> None:
         """Whether it may be written to, and whether that waits for the end of a pause."""
@@ -381,27 +383,27 @@ class Memory:
             self.table.note(flow.key, replace(notes, turn_ns=turn_ns))
         return at_ns
 
-    def put_off(self, flow: Flow, why: str, now_ns: int, *, barred: bool) -> bool:
+    def put_off(self, flow: Flow, why: Why, now_ns: int, *, barred: bool) -> bool:
         """A move of this flow did not happen: look again, later each time for the same reason,
         whatever the numbers in it are. What was tried, or decided by what has changed meanwhile,
         may succeed the next time, and is never left for as long as what is `barred` (`Ended`).
         False: it was put off for this reason before."""
-        why = "".join(each for each in why if not each.isdigit())
+        reason = why.shape()
         notes = self.table.noted(flow.key)
-        times = notes.deferrals if why == notes.put_off or barred else 0
+        times = notes.deferrals if reason == notes.put_off or barred else 0
         rests_ns = now_ns + rest_ns(times)
-        put_off = replace(notes, deferrals=times + 1, put_off=why, rests_ns=rests_ns)
+        put_off = replace(notes, deferrals=times + 1, put_off=reason, rests_ns=rests_ns)
         self.table.note(flow.key, put_off)
         back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
         most_ns = _BARRED_MAX_NS if barred else _AGAIN_MAX_NS
         self.table.defer(flow.key, now_ns + min(back_off_ns, most_ns))
-        return why != notes.put_off
+        return reason != notes.put_off
 
     def not_put_off(self, key: FlowKey) -> None:
         """A move of this flow has happened."""
         notes = self.table.noted(key)
         if notes.deferrals:
-            self.table.note(key, replace(notes, deferrals=0, put_off="", rests_ns=0))
+            self.table.note(key, replace(notes, deferrals=0, put_off=(), rests_ns=0))
 
     def is_pinned(self, flow: Flow) -> bool:
         """It keeps the queue of its port's rule by a rule of its own, until that one is deleted."""

@@ -17,7 +17,7 @@ def move_view(move: Move) -> View:
     return {
         "mechanism": move.mechanism,
         "verdict": move.verdict,
-        "why": move.why,
+        "why": str(move.why),
         "late_packets": move.late_packets,
         "took_s": move.took_ns / 1e9,
     }
