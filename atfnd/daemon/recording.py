@@ -15,7 +15,6 @@ from atfnd.model import (
     Born,
     Connecting,
     Direction,
-    Distance,
     Flow,
     FlowKey,
     Listening,
@@ -27,6 +26,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.model.reason import Code
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
@@ -255,11 +255,11 @@ def _napi_ids(uses: Sequence[SocketUse]) -> dict[tuple[int, FlowKey], int | None
 def _as_seen(flow: Flow, watch: NicWatch, now_ns: int) -> SocketSeen:
     queues = watch.facts.queues
     napi_id = next((q.napi_id for q in queues if q.index == flow.rx_queue), None)
-    tunnel, wanders = watch.tunnel_of(flow.key), flow.home is Distance.MACHINE
+    tunnel = watch.tunnel_of(flow.key)
     return SocketSeen(
         now_ns, flow.cookie, flow.key, flow.app_cpu, flow.thread, napi_id, flow.rx_cpu,
         flow.bytes, flow.used_ns, flow.born_ns, flow.direction,
-        group=flow.left is not None and not wanders and tunnel is None, home=flow.home,
+        group=flow.left is not None and flow.left.code is Code.LEFT_GROUP, home=flow.home,
         pinned=flow.pinned,
         tunnel=tunnel,
     )  # fmt: skip

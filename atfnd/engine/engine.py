@@ -118,7 +118,7 @@ from atfnd.engine.indirection import entries, evidence
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import queues, steer, unowned
 from atfnd.engine.placement.auto import applications
-from atfnd.engine.placement.place import SPARED, belongs
+from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.placement.steering_method import method_of, of_queue
 from atfnd.engine.prepare import homes, prepare
@@ -161,6 +161,7 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.model.rss_hash import (
     flow_type_words,
     hash_known,
@@ -614,8 +615,8 @@ class Engine:
         for cpu in sorted(before ^ memory.full.cpus):
             full = cpu in memory.full.cpus
             if any(flow.app_cpu == cpu for flow in memory.table):
-                why = SPARED if full else "has time for its packets again"
-                self._log("full" if full else "not-full", f"CPU {cpu}", f"CPU {cpu} {why}")
+                why = Code.LEFT_FULL(cpu) if full else f"CPU {cpu} has time for its packets again"
+                self._log("full" if full else "not-full", f"CPU {cpu}", str(why))
         if before or memory.full.cpus or memory.full.unfinished:
             self._begin(steer.relieve(self.views, memory, now_ns))
 

@@ -248,7 +248,7 @@ class Flow(NamedTuple):
     born_ns: int | None = None  # established, or first seen
     direction: Direction | None = None
     fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
-    left: str | None = None  # why no filter is written for it: RSS delivers it
+    left: Why | None = None  # why no filter is written for it: RSS delivers it
     listener: Thread | None = None  # of a port's entry: whose filter it is
     home: Distance = Distance.CPU  # the part of the machine that its thread stays in
     pinned: bool | None = None  # as `SocketSeen.pinned`

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Why a move was not made, or ended as it did: codes, and the one table of their words."""
+"""Why a flow is left to RSS, a move was not made, or ended as it did: codes, and the one table of
+their words."""
 
 from __future__ import annotations
 
@@ -28,6 +29,13 @@ class Why(NamedTuple):
 class Code(Enum):
     """`Code.QUEUE_GONE(3)` is a reason. Times are written with `in_ms`."""
 
+    # It is left to RSS.
+    LEFT_FULL = "CPU {} is full, and another under its last-level cache is not: left to RSS"
+    LEFT_GROUP = (
+        "several sockets share its port (SO_REUSEPORT): one filter would bring all to one queue"
+    )
+    LEFT_TUNNEL = "its packets come by {}, and the NIC sees another 5-tuple"
+    LEFT_WANDERS = "{}: left to RSS"  # `place.wanders_in`
     # Nothing has to be kept in order.
     SOCKET_GONE = "its socket is gone"
     KEEPS_QUEUE = "its packets keep their queue"

@@ -142,7 +142,7 @@ def test_an_owner_that_was_in_use_at_the_last_audit_counts_as_in_use() -> None:
         used(1, 1, state=FlowState.MANUAL),
         used(1, 1, nic="other"),
         used(1, 1, rule_name="at once"),
-        used(1, 1, left="its packets come by another way"),
+        used(1, 1, left=Code.LEFT_GROUP()),
         used(1, 1, thread=None),
     ],
 )
@@ -347,7 +347,7 @@ def in_use(number: int, queue: int, thread: Thread = OTHER, **changes: Any) -> F
         led(2, 1, thread=OTHER),
         port_of(OTHER, 1),
         in_use(2, 1),
-        in_use(2, 1, home=Distance.MACHINE, left="it wanders"),
+        in_use(2, 1, home=Distance.MACHINE, left=Code.LEFT_WANDERS("it wanders")),
     ],
     ids=["a filter", "a port's filter", "RSS", "a thread that wanders"],
 )

@@ -19,6 +19,7 @@ from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.load import FullCpus, FullTerms
 from atfnd.model import Action, ActionKind, Connecting, Cpu, FlowRule, FlowState, Mode, Placement
+from atfnd.model.reason import Code, Why
 from tests.engine.test_port_filters import PORT, SECOND_NS, Server, connection
 from tests.engine.test_steer_placements import LLC, OTHER, Machine
 from tests.values import NIC, RULE, THREAD, flow, key
@@ -27,7 +28,7 @@ __all__: list[str] = []
 
 LOOK_NS = 2 * SECOND_NS
 CPUS = {i: Cpu(i, True, i // 2, 0, i, (i,), (i & 2, (i & 2) + 1)) for i in range(4)}
-WHY = "CPU 0 is full, and another under its last-level cache is not: left to RSS"
+WHY = Code.LEFT_FULL(0)
 STRICT = replace(RULE, order=Mode.STRICT)
 FULL, CALM, BUSY = {0: 100, 1: 10}, {0: 10, 1: 10}, {0: 70, 1: 10}
 
@@ -153,7 +154,7 @@ def test_filters_go_when_the_cpu_of_their_thread_is_full_and_come_back_when_it_i
     assert host.reads(FULL) == [ActionKind.DELETE]
     found = host.flow(1)
     assert (found.left, found.location, found.state) == (WHY, None, FlowState.WANTED)
-    assert found.why == WHY
+    assert found.why == str(WHY)
     assert host.memory.nics["nic"].owned.keys() == {2}  # the other thread's
     assert host.flow(2).location is not None
     assert host.reads(BUSY, 3) == []
@@ -224,7 +225,7 @@ def test_the_engine_says_which_cpu_is_full() -> None:
     events = [(each.kind, each.why) for each in said if isinstance(each, Log)]
     begun = [each.wanted[0].action.kind for each in said if isinstance(each, Begin)]
     assert begun[0] is ActionKind.DELETE
-    assert events == [("full", WHY), ("not-full", "CPU 0 has time for its packets again")]
+    assert events == [("full", str(WHY)), ("not-full", "CPU 0 has time for its packets again")]
     assert host.memory.busy == CALM
 
 
@@ -267,7 +268,7 @@ def test_a_ports_filter_goes_after_each_connection_has_one_of_its_own_and_these_
     own, gone = server.look(connection(1, 2), now_ns=3 * LOOK_NS)
     assert (own.action.kind, own.action.key, own.action.new) == (ActionKind.INSERT, key(1), 2)
     assert gone.action.kind is ActionKind.DELETE
-    assert server.why == WHY.replace("CPU 0", "CPU 2")
+    assert server.why == str(Code.LEFT_FULL(2))
     server.done((own,))
     nics = {"nic": server.nic}
     assert steer.relieve(nics, server.memory, 4 * LOOK_NS) == ()  # the port's filter is still there
@@ -276,8 +277,8 @@ def test_a_ports_filter_goes_after_each_connection_has_one_of_its_own_and_these_
     assert kinds == [ActionKind.DELETE]
 
 
-@pytest.mark.parametrize("left", [None, "it wanders"])
-def test_a_ports_filter_waits_for_moves_that_were_planned_with_it(left: str | None) -> None:
+@pytest.mark.parametrize("left", [None, Code.LEFT_WANDERS("it wanders")])
+def test_a_ports_filter_waits_for_moves_that_were_planned_with_it(left: Why | None) -> None:
     """A driver that deletes and inserts to rewrite delivers by the port's filter in between."""
     server = Server()
     server.done(server.look())
@@ -297,7 +298,9 @@ def test_a_ports_filter_waits_for_moves_that_were_planned_with_it(left: str | No
 def test_a_delete_that_was_put_off_is_not_waited_for_by_the_moves_that_it_waits_for() -> None:
     server = Server()
     server.done(server.look())
-    known = flow(1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=1, location=5, left="leaves")
+    known = flow(
+        1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=1, location=5, left=Code.LEFT_GROUP()
+    )
     server.memory.table.put(known)
     filled(server, 2)
     server.listeners.asked[PORT] = Asked(3 * LOOK_NS, 2)
@@ -320,6 +323,6 @@ def test_a_port_gets_no_filter_while_the_cpu_of_its_thread_is_full() -> None:
     server = Server()
     filled(server, 2)
     assert server.look(now_ns=3 * LOOK_NS) == ()
-    assert server.why == WHY.replace("CPU 0", "CPU 2")
+    assert server.why == str(Code.LEFT_FULL(2))
     server.memory.full.look({}, server.memory.cpus, 4 * LOOK_NS)
     assert [each.action.kind for each in server.look(now_ns=5 * LOOK_NS)] == [ActionKind.INSERT]

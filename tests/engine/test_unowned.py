@@ -31,6 +31,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.nic import RFS_TABLE
+from atfnd.model.reason import Code
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -235,7 +236,9 @@ def test_a_flow_that_is_used_keeps_rfs_on_its_queue_though_it_is_reported_no_mor
     carried_out(known)
     later_ns = NOW_NS + unowned.REST_NS
     known.audited_ns = later_ns
-    left = flow(1, left="it wanders", home=Distance.MACHINE, rx_queue=1, used_ns=later_ns)
+    left = flow(
+        1, left=Code.LEFT_WANDERS("it wanders"), home=Distance.MACHINE, rx_queue=1, used_ns=later_ns
+    )
     known.table.put(left)
     unowned.looked(known.nics["nic"].view, known, later_ns)
     assert asked(known, later_ns) == {}

@@ -67,7 +67,7 @@ def ended(known: Memory, error: int = 0) -> None:
 def test_a_new_flow_of_a_thread_that_wanders_gets_no_filter_and_the_reason() -> None:
     known = memory()
     assert reported(known, wanders=True) == []
-    assert (entry(known).left, entry(known).location) == (WANDERS, None)
+    assert (str(entry(known).left), entry(known).location) == (WANDERS, None)
     assert follow.owner_of(entry(known), known) is None
 
 
@@ -76,7 +76,7 @@ def test_its_filter_goes_and_its_entry_stays() -> None:
     assert reported(known, wanders=True) == [ActionKind.DELETE]
     ended(known)
     found = entry(known)
-    assert (found.left, found.location) == (WANDERS, None)
+    assert (str(found.left), found.location) == (WANDERS, None)
     assert found.state is FlowState.WANTED  # `observed` is for NICs that are not armed
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from atfnd.engine.placement.place import SPARED
 from atfnd.model import FlowState, Match
+from atfnd.model.reason import Code, Why
 from atfnd.serve.api.views import flow_view, placed
 from atfnd.serve.explain.explain import Explanation, explain
 from tests.serve.published import flow, key, lab, rule, topology
@@ -58,12 +58,12 @@ def test_nor_is_a_flow_that_is_left_to_rss() -> None:
 
 @pytest.mark.parametrize(
     ("left", "advised"),
-    [(f"CPU 1 {SPARED}", True), ("its thread wanders over CPUs 0-3: left to RSS", False)],
+    [(Code.LEFT_FULL(1), True), (Code.LEFT_WANDERS("its thread wanders over CPUs 0-3"), False)],
 )
-def test_while_its_core_is_full_it_says_what_helps(left: str, advised: bool) -> None:
+def test_while_its_core_is_full_it_says_what_helps(left: Why, advised: bool) -> None:
     waits = LLC._replace(state=FlowState.WANTED, location=None, left=left)
     answer = explain(waits, lab(), topology(), 1)
-    assert answer.verdict == f"Left to RSS: {left.removesuffix(': left to RSS')}."
+    assert answer.verdict == f"Left to RSS: {str(left).removesuffix(': left to RSS')}."
     if not advised:
         assert answer.advice is None
         return

@@ -139,7 +139,7 @@ def test_a_thousand_migrations_a_second_over_the_machine_are_left_to_the_kernel(
     bed.goes_on(30)
     assert bed.writes(known_ns).total() <= 30
     assert bed.world.seen["SocketSeen"] - seen <= 30
-    left = {each.left for each in bed.service.engine.memory.table}
+    left = {str(each.left) for each in bed.service.engine.memory.table}
     assert left == {"its thread wanders over CPUs 0-7: left to RSS"}
     assert not bed.nic.our_entries()
 

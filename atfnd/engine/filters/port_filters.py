@@ -225,7 +225,7 @@ def _too_full(rule: FlowRule | None, users: Iterable[Flow], memory: Memory) -> s
     """Why a port's connections are not brought to the CPUs of their threads now: all these are
     full."""
     found = [too_full(rule, user.app_cpu, memory) for user in users]
-    return found[0] if found and all(found) else None
+    return str(found[0]) if found and all(found) else None
 
 
 def _wanted(

@@ -32,11 +32,11 @@ from atfnd.model import (
     Thread,
     cpu_list,
 )
+from atfnd.model.reason import Code, Why
 
-__all__ = ["SPARED", "Spot", "belongs", "guest", "place", "right", "spares", "too_full"]
+__all__ = ["Spot", "belongs", "guest", "place", "right", "spares", "too_full"]
 __all__ += ["wanders_in", "without_queue"]
 
-SPARED = "is full, and another under its last-level cache is not: left to RSS"
 _STEPS_KNOWN = 4096
 _HERE = {
     PlacementKind.CORE: "on its own CPU",
@@ -184,15 +184,15 @@ def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memo
     return f"its thread wanders within node {app.node} (CPUs {cpu_list(cpus)})"
 
 
-def too_full(rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
+def too_full(rule: FlowRule | None, cpu: int, memory: Memory) -> Why | None:
     """Why flows of this rule are not brought to this CPU now, though their threads run on it
     (`load`). None: they are."""
     if cpu not in memory.full.cpus or rule is None or rule.full_core == "stay":
         return None
-    return f"CPU {cpu} {SPARED}" if rule.placement is Placement.CORE else None
+    return Code.LEFT_FULL(cpu) if rule.placement is Placement.CORE else None
 
 
-def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> str | None:
+def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> Why | None:
     """Why this flow is left to RSS while its thread runs on this CPU. None: it is not, or not yet:
     the filter of its port delivers it."""
     return None if memory.table.ports_of(key) else too_full(rule, cpu, memory)

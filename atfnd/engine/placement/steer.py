@@ -16,7 +16,7 @@ from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import OwnerId
 from atfnd.engine.ownership.shares import held_by, may_take, tenants_of
 from atfnd.engine.placement.auto import in_force, placement_of
-from atfnd.engine.placement.place import SPARED, Spot, guest, right, spares, wanders_in
+from atfnd.engine.placement.place import Spot, guest, right, spares, wanders_in
 from atfnd.engine.placement.steering_method import no_filter, without_filter
 from atfnd.engine.table.memory import NEVER_NS, Memory
 from atfnd.engine.table.retire import retire
@@ -35,6 +35,7 @@ from atfnd.model import (
     SteeringMethod,
     Topology,
 )
+from atfnd.model.reason import Code, Why
 
 __all__ = ["due", "own", "paid", "relieve", "retry", "seen", "take_up"]
 
@@ -49,16 +50,14 @@ _HELD = {  # these keep their place, as those with a rule do
 }  # fmt: skip
 
 
-def _why_left(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> str | None:
+def _why_left(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> Why | None:
     """Why a filter for the socket's 5-tuple would be wrong, or would never match."""
     if event.wanders:
-        return f"{wanders_in(event.home, event.app_cpu, event.thread, memory)}: left to RSS"
+        return Code.LEFT_WANDERS(wanders_in(event.home, event.app_cpu, event.thread, memory))
     if event.tunnel is not None:
-        return f"its packets come by {event.tunnel}, and the NIC sees another 5-tuple"
+        return Code.LEFT_TUNNEL(event.tunnel)
     if event.group and not event.key.remote_port:
-        return (
-            "several sockets share its port (SO_REUSEPORT): one filter would bring all to one queue"
-        )
+        return Code.LEFT_GROUP()
     return spares(event.key, rule, event.app_cpu, memory)
 
 
@@ -105,7 +104,7 @@ def _seen(
         home_ns = _home_since(event, old)
         leaves = old._replace(state=FlowState.OBSERVED, left=left, app_cpu=event.app_cpu)
         table.put(leaves._replace(home=event.home, home_ns=home_ns))
-        return retire(old, memory, left)
+        return retire(old, memory, str(left))
     if old is not None and _anothers(old, event, nic):
         return ()
     table.close(event.key, False)
@@ -125,7 +124,7 @@ def _seen(
     by_itself = right(placement, event.app_cpu, arrives, event.thread, memory, event.home)
     if unsteered and by_filters and _is_for_rfs(event, placement, nic):
         where = wanders_in(event.home, event.app_cpu, event.thread, memory)
-        left = f"{where}: left to RSS"  # RFS finds it in the table
+        left = Code.LEFT_WANDERS(where)  # RFS finds it in the table
     elif unsteered and by_filters and by_itself:
         return retire(old, memory, "RSS delivers it there by itself") if old else ()
     filter_queue = old.target_queue if old and old.location is not None else None
@@ -328,11 +327,11 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if table.is_closed(flow.key):
         return ()
     if flow.left is not None and flow.location is not None:
-        return retire(flow, memory, flow.left)
+        return retire(flow, memory, str(flow.left))
     if flow.left is not None:
         state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
         left = flow._replace(state=state, target_queue=None, target_cpu=None, fell_back=None)
-        table.put(left._replace(why=flow.left))
+        table.put(left._replace(why=str(flow.left)))
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
@@ -487,7 +486,7 @@ def relieve(nics: dict[str, NicView], memory: Memory, now_ns: int) -> Plan:
             continue
         rule = memory.in_force.by_name.get(flow.rule_name)
         spared = spares(flow.key, rule, flow.app_cpu, memory)
-        was_spared = flow.left is not None and flow.left.endswith(SPARED)
+        was_spared = flow.left is not None and flow.left.code is Code.LEFT_FULL
         if flow.left == spared or (flow.left is not None and not was_spared):
             continue
         if was_spared and flow.location is not None:

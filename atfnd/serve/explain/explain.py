@@ -23,6 +23,7 @@ from atfnd.model import (
     Topology,
     cpu_list,
 )
+from atfnd.model.reason import Code
 from atfnd.serve.api.moves import move_link
 from atfnd.serve.api.views import filter_text, placed
 from atfnd.serve.explain.chain import (
@@ -296,8 +297,8 @@ def _by(flow: Flow | SocketFound, nic: NicView) -> str:
 
 def _wanted(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     if flow.left is not None:
-        verdict = f"Left to {_by(flow, nic)}: {flow.left.removesuffix(': left to RSS')}."
-        return verdict, WHILE_FULL if " is full" in flow.left else None
+        verdict = f"Left to {_by(flow, nic)}: {str(flow.left).removesuffix(': left to RSS')}."
+        return verdict, WHILE_FULL if flow.left.code is Code.LEFT_FULL else None
     if placed(flow) and flow.target_queue is None:
         where = f"its packets arrive on CPU {flow.rx_cpu}, where its thread runs"
         return f"Not steered, and need not be: {where}.", None
