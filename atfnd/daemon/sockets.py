@@ -201,7 +201,7 @@ class SocketReader:
         self.audited_ns = now_ns = time.monotonic_ns()
         ended = ended_threads(memory.table.threads()) if self._sees_threads else ()
         self._executor.take(SocketsAudited(uses, tuple(ended)))
-        for event in self._matching.again(uses, memory.table, now_ns):
+        for event in self._matching.again(uses, memory.table.get, now_ns):
             self._seen(event)
         self.share_queues()
         self._executor.take(Reviewed(self._cpus.known()))

@@ -53,12 +53,12 @@ def test_a_flow_becomes_fast() -> None:
     assert name(matching.seen(event, NIC, 0)) == "rest"
     assert matching.waiting()
     slow, fast = 10 * 10**6, 10 * 10**6 + 25 * 10**6
-    assert matching.again([use(event, slow)], table, 2 * SECOND_NS) == []  # 40 Mbit/s
-    [again] = matching.again([use(event, fast)], table, 4 * SECOND_NS)  # 100 Mbit/s
+    assert matching.again([use(event, slow)], table.get, 2 * SECOND_NS) == []  # 40 Mbit/s
+    [again] = matching.again([use(event, fast)], table.get, 4 * SECOND_NS)  # 100 Mbit/s
     assert again == event._replace(bytes=fast)
     assert name(matching.seen(again, NIC, 4 * SECOND_NS)) == "fast"
     # It pauses, then its thread moves: it is what it was.
-    assert matching.again([use(event, fast)], table, 60 * SECOND_NS) == []
+    assert matching.again([use(event, fast)], table.get, 60 * SECOND_NS) == []
     later = event._replace(app_cpu=1, bytes=fast)
     assert name(matching.seen(later, NIC, 61 * SECOND_NS)) == "fast"
 
@@ -67,8 +67,8 @@ def test_no_rate_is_given_for_less_than_a_second() -> None:
     matching, table = Matching(policy(FAST, REST)), FlowTable(16)
     event = seen(1, 0, bytes=0)
     matching.seen(event, NIC, 0)
-    assert matching.again([use(event, 10**9)], table, SECOND_NS - 1) == []
-    assert len(matching.again([use(event, 10**9)], table, SECOND_NS)) == 1
+    assert matching.again([use(event, 10**9)], table.get, SECOND_NS - 1) == []
+    assert len(matching.again([use(event, 10**9)], table.get, SECOND_NS)) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_every_threshold_is_looked_at_again(later: dict[str, Any]) -> None:
     matching, table = Matching(policy(replace(RULE, **later))), FlowTable(16)
     event = seen(1, 0, bytes=10)
     assert matching.seen(event, NIC, 1) is None
-    assert matching.again([use(event, 20)], table, 2 * SECOND_NS) == []
-    [again] = matching.again([use(event, 2000)], table, 5 * SECOND_NS)
+    assert matching.again([use(event, 20)], table.get, 2 * SECOND_NS) == []
+    [again] = matching.again([use(event, 2000)], table.get, 5 * SECOND_NS)
     assert name(matching.seen(again, NIC, 5 * SECOND_NS)) == "rest"
 
 
@@ -89,7 +89,7 @@ def test_it_is_where_the_table_has_it_by_now() -> None:
     event = seen(1, 0, bytes=0)
     matching.seen(event, NIC, 0)
     table.put(flow(1, app_cpu=2))  # its thread took it along
-    [again] = matching.again([use(event, 10**9, rx_cpu=1)], table, SECOND_NS)
+    [again] = matching.again([use(event, 10**9, rx_cpu=1)], table.get, SECOND_NS)
     assert again.at_ns == event.at_ns  # what is answered to it answers that report
     assert (again.app_cpu, again.rx_cpu) == (2, 1)
 
@@ -101,7 +101,7 @@ def test_what_cannot_change_is_not_looked_at_and_what_is_gone_is_forgotten() -> 
     matching = Matching(policy(FAST))
     matching.seen(seen(1, 0), NIC, 0)
     assert matching.waiting()
-    matching.again([], FlowTable(16), SECOND_NS)
+    matching.again([], FlowTable(16).get, SECOND_NS)
     assert not matching.waiting()
 
 
@@ -110,7 +110,7 @@ def test_no_more_are_remembered_than_the_table_holds() -> None:
     events = [seen(number, 0, bytes=0) for number in range(3)]
     for event in events:
         matching.seen(event, NIC, 0)
-    found = matching.again([use(event, 10**9) for event in events], table, SECOND_NS)
+    found = matching.again([use(event, 10**9) for event in events], table.get, SECOND_NS)
     assert [event.key for event in found] == [key(0), key(1)]
 
 
@@ -157,7 +157,7 @@ def test_another_policy_finds_a_flow_by_what_is_known_of_it() -> None:
     matching, table = Matching(policy(FAST, REST)), FlowTable(16)
     event = seen(1, 0, bytes=0, direction=Direction.CONNECTED)
     matching.seen(event, NIC, 0)
-    matching.again([use(event, 10**9)], table, SECOND_NS)
+    matching.again([use(event, 10**9)], table.get, SECOND_NS)
     out = replace(RULE, name="out", direction=Direction.CONNECTED, min_rate_bit_s=MBIT)
     matching.renew(policy(out, REST), Sources())
     assert name(matching.of_flow(flow(1, bytes=10**9), NIC, 2 * SECOND_NS)) == "out"
@@ -170,8 +170,8 @@ def test_a_rate_is_that_since_the_last_look() -> None:
     matching, table = Matching(policy(FAST, REST)), FlowTable(16)
     event = seen(1, 0, bytes=0)
     matching.seen(event, NIC, 0)
-    assert matching.again([use(event, 20 * 10**6)], table, 2 * SECOND_NS) == []  # 80 Mbit/s
-    assert matching.again([use(event, 40 * 10**6)], table, 4 * SECOND_NS) == []  # 80 again
+    assert matching.again([use(event, 20 * 10**6)], table.get, 2 * SECOND_NS) == []  # 80 Mbit/s
+    assert matching.again([use(event, 40 * 10**6)], table.get, 4 * SECOND_NS) == []  # 80 again
 
 
 def test_another_policy_knows_what_a_flow_has_carried_by_now() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from atfnd.model import (
     Connecting,
@@ -50,12 +50,6 @@ class Sources(NamedTuple):
 
 
 _NO_SOURCES = Sources()
-
-
-class _Flows(Protocol):
-    """The flows there are, by key."""
-
-    def get(self, key: FlowKey) -> Flow | None: ...
 
 
 @dataclass(slots=True)
@@ -146,16 +140,18 @@ class Matching:
         rate, age_ns = look.measure(use.bytes, now_ns), _age_ns(look.event, now_ns)
         return any(meets(rule, use.bytes, age_ns, rate) for rule in look.others)
 
-    def again(self, uses: Iterable[SocketUse], flows: _Flows, now_ns: int) -> list[SocketSeen]:
+    def again(
+        self, uses: Iterable[SocketUse], entry: Callable[[FlowKey], Flow | None], now_ns: int
+    ) -> list[SocketSeen]:
         """The flows that now fall under another rule, to be `seen` once more: as they were reported
-        last, with the time of that report. `uses` is every socket that was reported: the others
-        are forgotten."""
+        last, with the time of that report, on the CPU of their entry. `uses` is every socket that
+        was reported: the others are forgotten."""
         known = [use for use in uses if (use.cookie, use.key) in self._looks]
         self._looks = {(u.cookie, u.key): self._looks[u.cookie, u.key] for u in known}
         found = []
         for use in known:
             if self.measure(use, now_ns):
-                event, flow = self._looks[use.cookie, use.key].event, flows.get(use.key)
+                event, flow = self._looks[use.cookie, use.key].event, entry(use.key)
                 rx_cpu = event.rx_cpu if use.rx_cpu is None else use.rx_cpu
                 app_cpu = event.app_cpu if flow is None else flow.app_cpu
                 found.append(event._replace(bytes=use.bytes, app_cpu=app_cpu, rx_cpu=rx_cpu))
