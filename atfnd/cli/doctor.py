@@ -27,7 +27,7 @@ from atfnd.observe.machine.topology import CpuWatch, topology
 from atfnd.observe.processes.cpuset import cpu_users
 from atfnd.observe.sockets.choose import choose
 from atfnd.policy.file.load import load
-from atfnd.serve.api.views import doctor_view
+from atfnd.serve.api.findings import doctor_view
 
 __all__ = ["doctor"]
 

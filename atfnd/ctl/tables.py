@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
+from typing import Any
 
 from rich.table import Table
 
@@ -323,7 +324,7 @@ def summed(findings: Sequence[Row]) -> str:
     return f"{said}: nothing can be steered before these are removed" if blockers else said
 
 
-def say_findings(answer: Row) -> None:
+def say_findings(answer: Mapping[str, Any]) -> None:
     """By interface, then of the machine: `level  what`, and what to do."""
     findings = answer["findings"]
     for nic in dict.fromkeys(finding["nic"] for finding in findings):

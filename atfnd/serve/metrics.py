@@ -36,11 +36,14 @@ from atfnd.model import (
     ReadBytes,
 )
 from atfnd.serve import Source
-from atfnd.serve.api.answers import TURN, number, query_of
+from atfnd.serve.api.answers import TURN
+from atfnd.serve.api.route import Route, Whole
 
 __all__ = ["Metrics", "families"]
 
 SCRAPED_S = 150.0  # a scrape a minute may fail once
+PAIRS = Whole("pairs", 0, 1, 0, "1, to count what is forwarded for 150 s.")
+KINDS = "text/plain", "application/openmetrics-text"
 MOST_PAIRS = 64  # that have series
 
 
@@ -53,13 +56,15 @@ class Metrics:
         self._registry.register(_Collected(source))
         ProcessCollector(registry=self._registry)
 
-    def routes(self) -> list[web.RouteDef]:
-        return [web.get("/metrics", self.metrics, allow_head=False)]
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/metrics", "metrics", self.metrics, str, (PAIRS,), KINDS)]
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """GET /metrics?pairs=: text, or OpenMetrics where it is asked for. With `pairs` 1, what is
-        forwarded is counted until the next scrape, at least."""
-        if number(query_of(request, "pairs"), "pairs", 0, 0, 1):
+        """Counters for Prometheus.
+
+        The text format, or OpenMetrics if `Accept` asks for it; docs/monitoring.md lists the
+        metrics. With `pairs` 1, what is forwarded is counted until the next scrape, at least."""
+        if PAIRS.of(request):
             self._source.want_pairs(SCRAPED_S)
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         async with request.app[TURN]:

@@ -88,7 +88,7 @@ def test_a_counter_is_of_one_nic_and_stays_its(sets: list[set[str]], count: int)
 
 
 def reported(status: Status) -> dict[str, str]:
-    view = status_view(status, 10 * S)
+    view = dict(status_view(status, 10 * S))
     columns = [list(column.cells) for column in status_table(view).columns]
     return {str(name): str(value) for name, value in zip(*columns, strict=True)}
 

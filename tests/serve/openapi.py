@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What atfnd/serve/api/openapi.yaml says an answer must be."""
+"""What the description of the API says an answer must be."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 
-from atfnd.serve.api.routes import FILE
+from atfnd.serve.api.http import described
+from atfnd.serve.api.openapi import document
+from tests.serve.published import Published
 
 __all__ = ["DOCUMENT", "agrees", "operations", "schema_of"]
 
-DOCUMENT: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+DOCUMENT = document(described(Published()))
 
 
 def operations() -> list[tuple[str, str]]:
@@ -37,11 +38,11 @@ def agrees(method: str, path: str, status: int, content_type: str, body: str) ->
     validator = Draft202012Validator(schema, format_checker=FormatChecker())
     kind = content_type.partition(";")[0]
     if kind == "application/json":
-        documents = [json.loads(body)]
+        answers = [json.loads(body)]
     elif kind == "application/x-ndjson":
-        documents = [json.loads(line) for line in body.splitlines()]
+        answers = [json.loads(line) for line in body.splitlines()]
     else:
-        documents = [body]
-    for document in documents:
-        faults = [f"{each.json_path}: {each.message}" for each in validator.iter_errors(document)]
+        answers = [body]
+    for answer in answers:
+        faults = [f"{each.json_path}: {each.message}" for each in validator.iter_errors(answer)]
         assert faults == [], f"{method} {path} {status}: {faults}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from atfnd.model import FlowKey, Match, Protocol
-from atfnd.serve.api.views import match_text
+from atfnd.serve.api.nic_views import match_text
 from atfnd.serve.explain.chain import catching_filter, covers
 from tests.serve.published import key, rule
 

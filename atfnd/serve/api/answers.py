@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Requests and answers of the API: a query's parameters, JSON objects, lists of rows.
+"""Answers of the API: JSON objects, lists of rows, refusals.
 
 Long answers are made in slices, and one answer takes one slice in a round of the daemon's loop:
 other work on the loop waits for one slice at most, however many flows and readers there are.
@@ -15,60 +15,40 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from aiohttp import web
+from typing_extensions import TypedDict
 
-from atfnd.errors import OperatorError
-from atfnd.serve.api.views import View
+from atfnd.serve.api.route import JSON, LINES
 
-__all__ = ["JSON", "LINES", "SPENT_S", "STREAMS", "TURN"]
-__all__ += ["error", "line_stream", "number", "one_object", "query_of", "row_list"]
-__all__ += ["row_list_in", "slices", "streaming", "write"]
+__all__ = ["SPENT_S", "STREAMS", "TURN", "RefusalShown"]
+__all__ += ["error", "line_stream", "one_object", "row_list", "row_list_in", "slices", "streaming"]
+__all__ += ["write"]
 
 SLICE_S = 0.0005  # of the loop's time
 WRITE_S = 10.0  # a reader that takes nothing for this long is dropped
-JSON, LINES = "application/json", "application/x-ndjson"
 TURN = web.AppKey("TURN", asyncio.Lock)
 SPENT_S = web.RequestKey("SPENT_S", float)  # of a request: of the loop's time, for its slices
 STREAMS = web.AppKey("STREAMS", WeakSet[asyncio.Task[object]])  # answers that end with the server
 
 T = TypeVar("T")
+Row = Mapping[str, object]
+
+
+class RefusalShown(TypedDict):
+    """Why a request is refused."""
+
+    error: str
+    hint: str | None
+    """What to do."""
 
 
 def error(status: int, message: str, hint: str | None = None) -> web.Response:
-    """`{"error": ..., "hint": ...}`."""
-    body = json.dumps({"error": message, "hint": hint}) + "\n"
+    """A RefusalShown."""
+    said: RefusalShown = {"error": message, "hint": hint}
+    body = json.dumps(said) + "\n"
     return web.Response(status=status, text=body, content_type=JSON)
 
 
-def query_of(request: web.Request, *known: str) -> dict[str, str]:
-    """The query, or OperatorError for a parameter that is unknown, repeated or empty."""
-    query: dict[str, str] = {}
-    for name, value in request.query.items():
-        if name not in known:
-            takes = ", ".join(known) or "no parameters"
-            raise OperatorError(f"unknown parameter: {name}", f"{request.path} takes {takes}")
-        if name in query or not value:
-            fault = "empty" if not value else "given twice"
-            raise OperatorError(f"parameter {name} is {fault}")
-        query[name] = value
-    return query
-
-
-def number(
-    query: Mapping[str, str], name: str, default: int, low: int, high: int = 2**53 - 1
-) -> int:
-    """One whole number of the query, or OperatorError."""
-    text = query.get(name)
-    if text is None:
-        return default
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
-        raise OperatorError(f"{name}={text}: not a whole number")
-    if not low <= int(text) <= high:
-        raise OperatorError(f"{name}={text}: not between {low} and {high}")
-    return int(text)
-
-
-def one_object(view: Mapping[str, object]) -> web.Response:
+def one_object(view: Row) -> web.Response:
     """`{...}`."""
     return web.Response(text=json.dumps(view) + "\n", content_type=JSON)
 
@@ -97,8 +77,8 @@ async def slices(request: web.Request, rows: Iterable[T | None]) -> AsyncGenerat
 async def row_list(
     request: web.Request,
     name: str,
-    rows: Iterable[View | None],
-    rest: Callable[[], Mapping[str, object]] = dict,
+    rows: Iterable[Row | None],
+    rest: Callable[[], Row] = dict,
 ) -> web.StreamResponse:
     """`{name: [...], **rest}`, one row a line; `rest` is asked for after the last row."""
     response = web.StreamResponse(headers={"Content-Type": JSON})
@@ -110,8 +90,8 @@ async def row_list_in(
     request: web.Request,
     response: web.StreamResponse,
     name: str,
-    rows: Iterable[View | None],
-    rest: Callable[[], Mapping[str, object]] = dict,
+    rows: Iterable[Row | None],
+    rest: Callable[[], Row] = dict,
 ) -> web.StreamResponse:
     """As `row_list`, in an answer that has begun."""
     before = f'{{"{name}": [\n'
@@ -126,7 +106,7 @@ async def row_list_in(
     return response
 
 
-async def line_stream(request: web.Request, rows: Iterable[View | None]) -> web.StreamResponse:
+async def line_stream(request: web.Request, rows: Iterable[Row | None]) -> web.StreamResponse:
     """One row a line, and nothing around the rows."""
     response = web.StreamResponse(headers={"Content-Type": LINES})
     await response.prepare(request)

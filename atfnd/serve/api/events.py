@@ -11,22 +11,68 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
+from typing import Annotated
 
 from aiohttp import web
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
 from atfnd.model import Event
 from atfnd.serve import Source
-from atfnd.serve.api.answers import number, query_of, row_list, streaming, write
-from atfnd.serve.api.flows import PAGE
-from atfnd.serve.api.views import event_view
+from atfnd.serve.api.answers import row_list, streaming, write
+from atfnd.serve.api.flows import LIMIT, PAGE
+from atfnd.serve.api.route import Route, Text, Whole
+from atfnd.serve.api.values import Positive
 
 __all__ = ["Events"]
 
 SSE = "text/event-stream"
 BEAT_S = 5.0  # without an event, until a line that says nothing: a client that went is noticed
 PART = 32  # events written at once
-ID = re.compile(r"([0-9]{1,15})-([0-9]{1,18})", re.ASCII)
+ID = re.compile("([0-9]{1,15})-([0-9]{1,18})")
+
+
+AFTER = Whole("after", 0, default=0, about="Only events with a higher `seq`.")
+LAST = Text(
+    "Last-Event-ID",
+    "The `id` received last; overrides `after`.",
+    where="header",
+    bounds={"pattern": f"^{ID.pattern}$"},
+)
+
+
+class EventShown(TypedDict):
+    """What the daemon did or noticed."""
+
+    seq: Positive
+    at_ns: int
+    """CLOCK_MONOTONIC."""
+    time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    kind: str
+    nic: str | None
+    flow: str | None
+    what: str
+    why: str
+    policy: str | None
+    old: str | None
+    """For a change, the value last read before it."""
+    new: str | None
+    source: str | None
+    """file:line of the rule that caused it."""
+    errno: str | None
+    """ENOSPC: the kernel refused."""
+
+
+class EventPage(TypedDict):
+    """Events that are still kept."""
+
+    events: Annotated[list[EventShown], Field(max_length=PAGE)]
+    next: int
+    """`after` of the next page."""
+    since_wall_s: float
+    """Another value means that the daemon was restarted."""
 
 
 class Events:
@@ -35,24 +81,27 @@ class Events:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
+        taken = AFTER, LAST
         return [
-            web.get("/v1/events", self.page, allow_head=False),
-            web.get("/v1/events/stream", self.stream, allow_head=False),
+            Route("GET", "/v1/events", "events", self.page, EventPage, (AFTER, LIMIT)),
+            Route("GET", "/v1/events/stream", "eventStream", self.stream, str, taken, (SSE,)),
         ]
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/events?after=&limit=."""
-        query = query_of(request, "after", "limit")
-        after = number(query, "after", 0, 0)
-        page = self._source.events(after, number(query, "limit", 100, 1, PAGE))
+        """A page of what the daemon did and noticed, oldest first."""
+        after = AFTER.of(request)
+        page = self._source.events(after, LIMIT.of(request))
         more = {"next": page[-1].seq if page else after, "since_wall_s": self._since_s()}
-        return await row_list(request, "events", map(event_view, page), lambda: more)
+        return await row_list(request, "events", map(_event_view, page), lambda: more)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/events/stream?after=: those above `after` or behind `Last-Event-ID`, without end.
-        A gap is an event of its own, `lost`, that says how many are not retained."""
-        after = self._resumed(request, number(query_of(request, "after"), "after", 0, 0))
+        """Events as they happen, without end.
+
+        Server-sent events. `event` is the kind, `data` an event as `/v1/events` has it, `id` what a
+        client sends as `Last-Event-ID` when it comes back. A gap is `event: lost` with
+        `{"count": N}`: so many are not retained."""
+        after = self._resumed(request, AFTER.of(request))
         response = await streaming(request, SSE)
         await write(request, response, "retry: 1000\n\n")
         while True:
@@ -75,7 +124,7 @@ class Events:
     def _resumed(self, request: web.Request, after: int) -> int:
         """Where a client goes on that was here before; to one from another run, all events are
         new."""
-        last = request.headers.get("Last-Event-ID")
+        last = request.headers.get(LAST.name)
         if last is None:
             return after
         found = ID.fullmatch(last)
@@ -89,7 +138,25 @@ class Events:
 
 
 def _in_words(event: Event, run: int) -> str:
-    return _message(event.kind, f"{run}-{event.seq}", event_view(event))
+    return _message(event.kind, f"{run}-{event.seq}", _event_view(event))
+
+
+def _event_view(event: Event) -> EventShown:
+    return {
+        "seq": event.seq,
+        "at_ns": event.at_ns,
+        "time": datetime.fromtimestamp(event.wall_s, UTC).isoformat(timespec="milliseconds"),
+        "kind": event.kind,
+        "nic": event.nic,
+        "flow": str(event.flow) if event.flow else None,
+        "what": event.what,
+        "why": event.why,
+        "policy": event.policy,
+        "old": event.old,
+        "new": event.new,
+        "source": event.source,
+        "errno": event.errno,
+    }
 
 
 def _message(kind: str, identity: str | None, data: object) -> str:

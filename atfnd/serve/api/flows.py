@@ -7,27 +7,49 @@ The table is read live, slot by slot: nothing is copied, and a flow that stays i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from aiohttp import web
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
 from atfnd.model import Flow, FlowState, SocketFound, SocketState
 from atfnd.serve import Source
-from atfnd.serve.api import views
-from atfnd.serve.api.answers import line_stream, number, query_of, row_list
+from atfnd.serve.api.answers import line_stream, row_list
 from atfnd.serve.api.empty import no_flows
-from atfnd.serve.api.interfaces import known
+from atfnd.serve.api.interfaces import NIC, known
+from atfnd.serve.api.route import LINES, QUERY, Route, Text, Whole
+from atfnd.serve.api.views import FlowShown, flow_view, socket_view
 
-__all__ = ["PAGE", "Flows", "Walk"]
+__all__ = ["LIMIT", "PAGE", "Flows", "Walk"]
 
 PAGE = 1000  # rows at most; fewer by `limit`
-ONLY = ("state", "nic", "pid", "comm")
-STATES = {each.value for each in FlowState}
+STATES = sorted({each.value for each in (*FlowState, *SocketState)})
 UNSTEERED = {each.value for each in SocketState}
+LIMIT = Whole("limit", 1, PAGE, 100, "The most rows.")
+CURSOR = Whole("cursor", 0, default=0, about="`next` of the previous page.")
+STATE = Text("state", "Only flows in this state.", bounds={"enum": STATES})
+PID = Whole("pid", 1, about="Only flows of this process.")
+COMM = Text("comm", "Only flows of threads with this name; a shell pattern.")
+ONLY = STATE, NIC, PID, COMM
+ALL = Whole(
+    "all", 0, 1, 0,
+    "1: also flows without an entry, `local` and `left`. Their sockets are read for this answer.",
+)  # fmt: skip
+
+
+class FlowPage(TypedDict):
+    """Flows, and the cursor of the next page."""
+
+    flows: Annotated[list[FlowShown], Field(max_length=PAGE)]
+    next: int | None
+    """`cursor` of the next page."""
+    why_empty: str | None
+    """Why there is no row, in a sentence; null, there are rows, or there were before."""
 
 
 class FlowFilter(NamedTuple):
@@ -39,14 +61,12 @@ class FlowFilter(NamedTuple):
     comm: str | None
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> FlowFilter:
+    def of(cls, request: web.Request) -> FlowFilter:
         """OperatorError: no such state, or no number."""
-        state = query.get("state")
-        states = STATES | UNSTEERED
-        if state is not None and state not in states:
-            raise OperatorError(f"no such state: {state}", f"one of {', '.join(sorted(states))}")
-        pid = number(query, "pid", 0, 1) if "pid" in query else None
-        return cls(state, query.get("nic"), pid, query.get("comm"))
+        state = STATE.of(request)
+        if state is not None and state not in STATES:
+            raise OperatorError(f"no such state: {state}", f"one of {', '.join(STATES)}")
+        return cls(state, NIC.of(request), PID.given(request), COMM.of(request))
 
     def passes(self, flow: Flow | SocketFound) -> bool:
         thread = flow.thread
@@ -84,45 +104,46 @@ class Flows:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
+        stream, lines = (ALL, *ONLY), (LINES,)
         return [
-            web.get("/v1/flows", self.page, allow_head=False),
-            web.get("/v1/flows/stream", self.stream, allow_head=False),
+            Route("GET", "/v1/flows", "flows", self.page, FlowPage, (LIMIT, CURSOR, *ONLY)),
+            Route("GET", "/v1/flows/stream", "flowStream", self.stream, FlowShown, stream, lines),
         ]
 
     async def page(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/flows?limit=&cursor=&state=&nic=&pid=&comm=."""
-        query = query_of(request, "limit", "cursor", *ONLY)
-        limit = number(query, "limit", 100, 1, PAGE)
-        first = number(query, "cursor", 0, 0)
+        """A page of the Flow-to-Core table."""
+        limit, first, only = LIMIT.of(request), CURSOR.of(request), self._only(request)
         walk = Walk(self._source.flows(), first)
-        rows = _rows(self._source, walk, self._only(query), limit)
+        rows = _rows(self._source, walk, only, limit)
 
-        def rest() -> views.View:
+        def rest() -> dict[str, object]:
             empty = not (first or walk.shown or walk.more())
             return {
                 "next": walk.slot if walk.more() else None,
-                "why_empty": self._why_empty(query) if empty else None,
+                "why_empty": self._why_empty(request) if empty else None,
             }
 
         return await row_list(request, "flows", rows, rest)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/flows/stream?state=&nic=&pid=&comm=&all=: JSON lines, all matching flows; with
-        all=1, or a state that only these have, those without an entry, too."""
-        query = query_of(request, *ONLY, "all")
-        only = self._only(query)
+        """The whole Flow-to-Core table, and every flow without an entry.
+
+        One flow per line. Those without an entry are in it with all=1, or with a state that only
+        they have."""
+        only = self._only(request)
         rows = _rows(self._source, Walk(self._source.flows()), only)
-        if number(query, "all", 0, 0, 1) or only.state in UNSTEERED:
+        if ALL.of(request) or only.state in UNSTEERED:
             rows = chain(rows, _unsteered(self._source, only))
         return await line_stream(request, rows)
 
-    def _why_empty(self, query: Mapping[str, str]) -> str:
-        only = {name: query[name] for name in ONLY if name in query}
+    def _why_empty(self, request: web.Request) -> str:
+        query = request[QUERY]
+        only = {each.name: query[each.name] for each in ONLY if each.name in query}
         return no_flows(self._source.status(), len(self._source.names()), only)
 
-    def _only(self, query: Mapping[str, str]) -> FlowFilter:
-        only = FlowFilter.of(query)
+    def _only(self, request: web.Request) -> FlowFilter:
+        only = FlowFilter.of(request)
         if only.nic is not None:
             known(self._source, only.nic)
         return only
@@ -130,20 +151,20 @@ class Flows:
 
 def _rows(
     source: Source, walk: Walk, only: FlowFilter, limit: int | None = None
-) -> Iterator[views.View | None]:
+) -> Iterator[FlowShown | None]:
     for flow in walk:
         if flow is None or not only.passes(flow):
             yield None
             continue
-        yield views.flow_view(flow, time.monotonic_ns(), source.audited_ns)
+        yield flow_view(flow, time.monotonic_ns(), source.audited_ns)
         walk.shown += 1
         if walk.shown == limit:
             return
 
 
-def _unsteered(source: Source, only: FlowFilter) -> Iterator[views.View | None]:
+def _unsteered(source: Source, only: FlowFilter) -> Iterator[FlowShown | None]:
     for found in source.sockets():
         if found is None or not only.passes(found):
             yield None
             continue
-        yield views.socket_view(found, source.left_by(found.key))
+        yield socket_view(found, source.left_by(found.key))

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal, cast
+
 from aiohttp import web
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from atfnd.model import (
     ApplicationGain,
+    ArmingVerdict,
     Distance,
     Gain,
     Habit,
@@ -15,14 +20,161 @@ from atfnd.model import (
     ThreadGain,
 )
 from atfnd.serve import Source
-from atfnd.serve.api.answers import JSON, number, query_of, row_list_in, streaming
-from atfnd.serve.api.interfaces import known
-from atfnd.serve.api.views import View
+from atfnd.serve.api.answers import row_list_in, streaming
+from atfnd.serve.api.interfaces import NIC, named
+from atfnd.serve.api.route import JSON, Route, Whole
+from atfnd.serve.api.values import (
+    Amount,
+    Count,
+    CpuNumber,
+    HabitWord,
+    MethodWord,
+    Positive,
+    Proportion,
+    Within,
+    words,
+)
 
 __all__ = ["GainRoutes", "gain_view"]
 
-SECONDS = 10
-OFF = (Distance.CPU, Distance.CORE, Distance.LLC, Distance.NODE)
+SECONDS = Whole("seconds", 1, 60, 10, "How long to look.")
+
+
+class BytesByDistance(TypedDict):
+    """Bytes that applications read, by what the CPU that read them shares with the one that had
+    processed them."""
+
+    cpu: Count
+    """It is the same."""
+    core: Count
+    """The core (SMT)."""
+    llc: Count
+    """The last-level cache."""
+    node: Count
+    """The NUMA node."""
+    machine: Count
+    """Nothing nearer."""
+    other: Count
+    """Another CPU; what they share is unknown."""
+    unseen: Count
+    """Unconnected UDP: no CPU is known."""
+    total: Count
+
+
+class SpreadShown(TypedDict):
+    """What was read, and the shares of it that were read outside a part of the machine around the
+    CPU that had processed it. null: nothing was read, or the kernel does not say what CPUs
+    share."""
+
+    bytes: BytesByDistance
+    off_cpu: Proportion | None
+    off_core: Proportion | None
+    off_llc: Proportion | None
+    off_node: Proportion | None
+
+
+class ThreadGainShown(SpreadShown):
+    """What a thread reads, and how far from it."""
+
+    tid: int
+    pid: int
+    application: str
+    """Name of the process."""
+    habit: HabitWord
+    """`pinned`, it may run on one CPU only; `settled`, it made nine of ten calls on one; `unknown`,
+    it made fewer than ten calls."""
+    pinned_by: Literal["affinity", "cpuset"] | None
+    home: Within | None
+    """The smallest part of the machine that had nine of ten calls."""
+    cpus: Annotated[list[CpuNumber], Field(max_length=4)]
+    """That it read on, most calls first."""
+    allowed: Positive
+    """So many CPUs it could run on."""
+    calls: Count
+
+
+class ApplicationGainShown(SpreadShown):
+    """Processes of one name."""
+
+    application: str
+    processes: Positive
+    threads: dict[HabitWord, Count]
+    """How many of each habit."""
+
+
+class OffCpuBytes(TypedDict):
+    """Bytes read off their CPU, by the habit of the threads that read them."""
+
+    pinned: Count
+    settled: Count
+    wandering: Count
+    unknown: Count
+    left_alone: Count
+    """By whomever, through sockets that the policy leaves alone."""
+
+
+class WouldDoShown(TypedDict):
+    """Writes that arming would begin with."""
+
+    filters: Count
+    queues: Count
+    """To other CPUs."""
+    settings: Count
+
+
+class NicGainShown(SpreadShown):
+    """What arming an interface would gain."""
+
+    nic: str
+    armed: bool
+    method: MethodWord
+    """By which it can be steered."""
+    method_why: str
+    probed: bool
+    """false: this is expected of its driver."""
+    off_cpu_bytes: OffCpuBytes
+    would_do: WouldDoShown | None
+    verdict: Annotated[str, words(ArmingVerdict)]
+    advice: str
+    """One sentence."""
+
+
+class LevelsShown(TypedDict):
+    """How many of each are online."""
+
+    cpus: Positive
+    cores: Positive | None
+    llcs: Positive | None
+    """Last-level caches."""
+    nodes: Positive | None
+    """NUMA nodes."""
+
+
+class GainRest(TypedDict):
+    """All but the threads."""
+
+    seconds: Amount
+    """How long the look was."""
+    why_not: str | None
+    """Why nothing was measured."""
+    missed_bytes: Count
+    """Read, and found no room."""
+    machine: LevelsShown
+    note: str | None
+    """What this machine can gain at all."""
+    applications: Annotated[list[ApplicationGainShown], Field(max_length=50)]
+    """Those that read most."""
+    more_applications: Count
+    """That are not listed."""
+    more_threads: Count
+    nics: list[NicGainShown]
+
+
+class GainShown(GainRest):
+    """What was read in some seconds, by thread, application and interface; advice."""
+
+    threads: Annotated[list[ThreadGainShown], Field(max_length=50)]
+    """Those that read most."""
 
 
 class GainRoutes:
@@ -31,14 +183,15 @@ class GainRoutes:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def routes(self) -> list[web.RouteDef]:
-        return [web.get("/v1/gain", self.gain, allow_head=False)]
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/v1/gain", "gain", self.gain, GainShown, (NIC, SECONDS))]
 
     async def gain(self, request: web.Request) -> web.StreamResponse:
-        """The answer begins at once, and goes on when the time is over."""
-        query = query_of(request, "nic", "seconds")
-        seconds = number(query, "seconds", SECONDS, 1, 60)
-        nic = known(self._source, query["nic"]) if "nic" in query else None
+        """What arming would gain, by a look of some seconds at what each thread reads.
+
+        Nothing is changed. The answer begins at once and ends when the time is over. While one look
+        is being taken, others who ask get the answer of that one."""
+        seconds, nic = SECONDS.of(request), named(self._source, request)
         response = await streaming(request, JSON)
         found = await self._source.gain(nic, seconds)
         rest = gain_view(found)
@@ -46,13 +199,13 @@ class GainRoutes:
         return await row_list_in(request, response, "threads", rows, lambda: rest)
 
 
-def gain_view(gain: Gain) -> View:
+def gain_view(gain: Gain) -> GainRest:
     """All but its threads."""
     return {
         "seconds": round(gain.seconds, 3),
         "why_not": gain.why_not,
         "missed_bytes": gain.missed,
-        "machine": gain.levels._asdict(),
+        "machine": cast("LevelsShown", gain.levels._asdict()),
         "note": gain.note,
         "applications": [_application_view(each) for each in gain.applications],
         "more_applications": gain.more_applications,
@@ -61,12 +214,17 @@ def gain_view(gain: Gain) -> View:
     }
 
 
-def _spread_view(reads: ReadSpread) -> View:
-    shares = {f"off_{level.value}": reads.off(level) for level in OFF}
-    return {"bytes": {**reads._asdict(), "total": sum(reads)}, **shares}
+def _spread_view(reads: ReadSpread) -> SpreadShown:
+    return {
+        "bytes": cast("BytesByDistance", {**reads._asdict(), "total": sum(reads)}),
+        "off_cpu": reads.off(Distance.CPU),
+        "off_core": reads.off(Distance.CORE),
+        "off_llc": reads.off(Distance.LLC),
+        "off_node": reads.off(Distance.NODE),
+    }
 
 
-def _application_view(each: ApplicationGain) -> View:
+def _application_view(each: ApplicationGain) -> ApplicationGainShown:
     return {
         "application": each.application,
         "processes": each.processes,
@@ -75,13 +233,13 @@ def _application_view(each: ApplicationGain) -> View:
     }
 
 
-def _thread_view(each: ThreadGain) -> View:
+def _thread_view(each: ThreadGain) -> ThreadGainShown:
     return {
         "tid": each.tid,
         "pid": each.pid,
         "application": each.application,
         "habit": each.habit.value,
-        "pinned_by": each.pinned_by,
+        "pinned_by": cast('Literal["affinity", "cpuset"] | None', each.pinned_by),
         "home": None if each.home is None else each.home.value,
         "cpus": list(each.cpus),
         "allowed": each.allowed,
@@ -90,8 +248,9 @@ def _thread_view(each: ThreadGain) -> View:
     }
 
 
-def _nic_view(each: NicGain) -> View:
+def _nic_view(each: NicGain) -> NicGainShown:
     would_do = each.would_do
+    off = {habit.value: each.off.get(habit, 0) for habit in Habit}
     return {
         "nic": each.nic,
         "armed": each.armed,
@@ -99,11 +258,8 @@ def _nic_view(each: NicGain) -> View:
         "method_why": each.method_why,
         "probed": each.probed,
         **_spread_view(each.reads),
-        "off_cpu_bytes": {
-            **{habit.value: each.off.get(habit, 0) for habit in Habit},
-            "left_alone": each.left,
-        },
-        "would_do": None if would_do is None else would_do._asdict(),
+        "off_cpu_bytes": cast("OffCpuBytes", {**off, "left_alone": each.left}),
+        "would_do": None if would_do is None else cast("WouldDoShown", would_do._asdict()),
         "verdict": each.verdict.value,
         "advice": each.advice,
     }

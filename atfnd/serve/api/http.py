@@ -26,20 +26,16 @@ from atfnd.serve.api.events import Events
 from atfnd.serve.api.flows import Flows
 from atfnd.serve.api.gain import GainRoutes
 from atfnd.serve.api.measuring import MeasuringRoutes
+from atfnd.serve.api.openapi import Described
+from atfnd.serve.api.orders import Orders
 from atfnd.serve.api.pairs import PairRoutes
-from atfnd.serve.api.requests import (
-    BODY_BYTES,
-    Handler,
-    answer_errors,
-    prepared,
-    read_body,
-    serving,
-)
+from atfnd.serve.api.requests import BODY_BYTES, answer_errors, prepared, read_body, serving
+from atfnd.serve.api.route import Handler, Route
 from atfnd.serve.api.routes import Api
 from atfnd.serve.metrics import Metrics
 from atfnd.socket_path import of_root
 
-__all__ = ["Server", "application", "serve"]
+__all__ = ["Server", "described", "serve"]
 
 MODE, ROOT_MODE = 0o660, 0o600
 GROUP = "atfnd"
@@ -80,7 +76,7 @@ async def serve(
     OperatorError: something else lives at that path, or it cannot be made.
     """
     path = Path(socket_path)
-    runner = prepared(application(source), turn or asyncio.Lock(), ELSEWHERE)
+    runner = prepared(_application(source), turn or asyncio.Lock(), ELSEWHERE)
     async with AsyncExitStack() as ending:
         listeners = [_Listener(path, group=True)]
         ending.callback(listeners[0].close)
@@ -94,17 +90,22 @@ async def serve(
         return Server(ending.pop_all())
 
 
-def application(source: Source) -> web.Application:
+def _application(source: Source) -> web.Application:
     """Every resource, with the checks that each of them needs."""
     app = web.Application(
         middlewares=[answer_errors, _only_root_changes, read_body, _to_the_end, answer_errors],
         client_max_size=BODY_BYTES,
     )
-    for resources in (
-        Api, Flows, GainRoutes, PairRoutes, Events, Decisions, MeasuringRoutes, Metrics,
-    ):  # fmt: skip
-        app.add_routes(resources(source).routes())
+    app.add_routes(route.served() for route in described(source))
     return app
+
+
+def described(source: Source) -> list[Route]:
+    """Every resource, and the description of all."""
+    rooms = (
+        Api, Flows, GainRoutes, PairRoutes, Events, Decisions, Metrics, MeasuringRoutes, Orders,
+    )  # fmt: skip
+    return Described(route for room in rooms for route in room(source).routes()).routes
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

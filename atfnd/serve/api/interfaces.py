@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from aiohttp import web
 
 from atfnd.model import NicView
 from atfnd.serve import Source
-from atfnd.serve.api.answers import JSON, error
+from atfnd.serve.api.answers import error
+from atfnd.serve.api.route import JSON, Text
 
-__all__ = ["known", "seen", "seen_all"]
+__all__ = ["NIC", "known", "named", "seen", "seen_all"]
+
+NIC = Text("nic", "Only this interface.")
 
 
 def known(source: Source, name: str) -> str:
@@ -34,6 +35,13 @@ def seen(source: Source, name: str) -> NicView:
     raise web.HTTPNotFound(text=body.text, content_type=JSON)
 
 
-def seen_all(source: Source, query: Mapping[str, str]) -> list[NicView]:
-    """The one that `nic` names, or all."""
-    return [seen(source, query["nic"])] if "nic" in query else list(source.nics())
+def named(source: Source, request: web.Request) -> str | None:
+    """The one that the query names; None: all. HTTPNotFound: it is not watched."""
+    name = NIC.of(request)
+    return None if name is None else known(source, name)
+
+
+def seen_all(source: Source, request: web.Request) -> list[NicView]:
+    """The one that the query names, or all."""
+    name = NIC.of(request)
+    return list(source.nics()) if name is None else [seen(source, name)]

@@ -19,19 +19,19 @@ from pathlib import Path
 from aiohttp import web
 
 from atfnd.serve import Source
-from atfnd.serve.api.answers import error, query_of
+from atfnd.serve.api.answers import error
 from atfnd.serve.api.door import Accepting, Door
 from atfnd.serve.api.flows import Flows
 from atfnd.serve.api.pairs import PairRoutes
 from atfnd.serve.api.requests import (
     BODY_BYTES,
-    Handler,
     Pace,
     answer_errors,
     prepared,
     read_body,
     serving,
 )
+from atfnd.serve.api.route import Handler, query_of
 from atfnd.serve.api.routes import Api
 from atfnd.serve.log.event_log import EventLog
 
@@ -175,7 +175,7 @@ def _application(source: Source) -> web.Application:
     app.on_response_prepare.append(_add_headers)
     for resources in (Api, Flows, PairRoutes):
         routes = resources(source).routes()
-        app.add_routes(route for route in routes if route.path in READ)
+        app.add_routes(route.served() for route in routes if route.path in READ)
     for file in sorted(FILES.iterdir()):
         app.add_routes([_file(file)])
     return app

@@ -8,20 +8,88 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
+from typing import Annotated, cast
 
 from aiohttp import web
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
-from atfnd.model import Measurement, MeasuringStep
+from atfnd.model import Compared, Effect, Figure, Measurement, MeasuringStep
 from atfnd.serve import Source
-from atfnd.serve.api.answers import LINES, error, number, query_of, streaming, write
+from atfnd.serve.api.answers import RefusalShown, error, streaming, write
 from atfnd.serve.api.interfaces import known
-from atfnd.serve.api.views import View
+from atfnd.serve.api.route import LINES, Route, Text, Whole
+from atfnd.serve.api.values import Amount, Count, Positive, words
 
 __all__ = ["MeasuringRoutes", "measurement_view"]
 
-MOST_S = 7 * 24 * 3600
 REFUSED = 1  # the exit code of what the state of the interface forbids
+SECONDS = Whole(
+    "seconds", 1, 7 * 24 * 3600, 600,
+    "How long; at least 4 pairs of slots and at most 1,000, else 400.",
+)  # fmt: skip
+SLOT = Whole("slot", 1, 3600, 10, "How long a slot is, in seconds.")
+SETTLE = Whole(
+    "settle", 0, 3600, 3,
+    "The seconds at the beginning of each slot that are left out; fewer than a slot has.",
+)  # fmt: skip
+AGAINST = Text(
+    "against", "The file of another policy, which steers in the slots that are paused else."
+)
+ON_ONE = [each for each in Effect if each is not Effect.MIXED]
+
+
+class MeasureStep(TypedDict):
+    """How far a measurement is."""
+
+    slot: Positive
+    slots: Annotated[int, Field(ge=2)]
+    armed: bool
+    """In this slot; else it is paused."""
+    left_s: Amount
+    """Of the whole measurement."""
+
+
+class ComparedShown(TypedDict):
+    """One figure, armed and paused."""
+
+    figure: Annotated[str, words(Figure)]
+    unit: str
+    pairs: Count
+    """In which it is known."""
+    paused: float | None
+    """The mean."""
+    armed: float | None
+    difference: float | None
+    """Armed less paused."""
+    low: float | None
+    """The least that the difference may be."""
+    high: float | None
+    verdict: Annotated[str, words(ON_ONE)] | None
+    """null if the verdict on the whole does not rest on this figure."""
+
+
+class MeasurementShown(TypedDict):
+    """What a measurement found."""
+
+    nic: str
+    verdict: Annotated[str, words(Effect)]
+    sentence: str
+    pairs: Positive
+    slots_lost: Count
+    """Link down, or the NIC was reset."""
+    confidence: float
+    """Of the interval of each figure."""
+    against: str | None
+    """The policy of the slots called paused."""
+    figures: list[ComparedShown]
+
+
+class MeasureResult(TypedDict):
+    """What is known after a pair of slots; the last one is the result."""
+
+    result: MeasurementShown
 
 
 class MeasuringRoutes:
@@ -30,18 +98,23 @@ class MeasuringRoutes:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def routes(self) -> list[web.RouteDef]:
-        return [web.post("/v1/nics/{nic}/measure", self.measure)]
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                "POST", "/v1/nics/{nic}/measure", "measure", self.measure,
+                MeasureStep | MeasureResult | RefusalShown,
+                (SECONDS, SLOT, SETTLE, AGAINST), (LINES,),
+            ),
+        ]  # fmt: skip
 
     async def measure(self, request: web.Request) -> web.StreamResponse:
-        """`seconds=&slot=&settle=`, all in seconds, and `against=`, the file of another policy.
-        What is wrong before it begins is an answer of its own; what ends it early is the last
-        line."""
-        query = query_of(request, "seconds", "slot", "settle", "against")
+        """Compare it armed with itself paused, in turns; ends when its reader goes.
+
+        A step each second, what is known after each pair, and last the result. What is wrong before
+        it begins is an answer of its own; what ends it early is the last line."""
         nic = known(self._source, request.match_info["nic"])
-        total_s = number(query, "seconds", 600, 1, MOST_S)
-        slot_s, settle_s = number(query, "slot", 10, 1, 3600), number(query, "settle", 3, 0, 3600)
-        steps = self._source.measure(nic, total_s, slot_s, settle_s, query.get("against"))
+        total_s, slot_s, settle_s = (each.of(request) for each in (SECONDS, SLOT, SETTLE))
+        steps = self._source.measure(nic, total_s, slot_s, settle_s, AGAINST.of(request))
         async with aclosing(steps):
             try:
                 step = await anext(steps)
@@ -68,13 +141,13 @@ class MeasuringRoutes:
         return response
 
 
-def _line(step: MeasuringStep | Measurement) -> View:
+def _line(step: MeasuringStep | Measurement) -> MeasureStep | MeasureResult:
     if isinstance(step, Measurement):
         return {"result": measurement_view(step)}
-    return {**step._asdict(), "left_s": round(step.left_s, 1)}
+    return cast("MeasureStep", {**step._asdict(), "left_s": round(step.left_s, 1)})
 
 
-def measurement_view(found: Measurement) -> View:
+def measurement_view(found: Measurement) -> MeasurementShown:
     """As the API shows it."""
     return {
         "nic": found.nic,
@@ -84,12 +157,11 @@ def measurement_view(found: Measurement) -> View:
         "slots_lost": found.lost,
         "confidence": found.confidence,
         "against": found.against,
-        "figures": [
-            {
-                **each._asdict(),
-                "figure": each.figure.value,
-                "verdict": None if each.verdict is None else each.verdict.value,
-            }
-            for each in found.figures
-        ],
+        "figures": [_compared(each) for each in found.figures],
     }
+
+
+def _compared(each: Compared) -> ComparedShown:
+    verdict = None if each.verdict is None else each.verdict.value
+    shown = {**each._asdict(), "figure": each.figure.value, "verdict": verdict}
+    return cast("ComparedShown", shown)

@@ -4,19 +4,181 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from atfnd.model import Flow, GuardState, Move, NicGuard, NicReads, ReadBytes, Sample, Status
+from atfnd.serve.api.values import (
+    Amount,
+    Count,
+    Mechanism,
+    MoveVerdict,
+    Positive,
+    Proportion,
+    StateWord,
+    words,
+)
 
-__all__ = ["locality_said", "move_link", "move_view", "sample_view", "status_view"]
+__all__ = ["MoveShown", "SampleShown", "StatusShown", "locality_said", "move_link", "move_view"]
+__all__ += ["sample_view", "status_view"]
 
-View = dict[str, object]
+
+class MoveShown(TypedDict):
+    """How a move of a flow ended."""
+
+    mechanism: Mechanism
+    verdict: MoveVerdict
+    why: str
+    late_packets: Count
+    took_s: Amount
 
 
-def move_view(move: Move) -> View:
+class EndedMovesShown(TypedDict):
+    """How many moves ended so."""
+
+    mechanism: Mechanism
+    verdict: MoveVerdict
+    count: Count
+
+
+class SampleShown(TypedDict):
+    """The daemon at one moment."""
+
+    uptime_s: Amount
+    """`uptime_s` of the status then."""
+    locality: Proportion | None
+    """As in the status."""
+    moves: list[EndedMovesShown]
+    """Those that ended since the sample before."""
+
+
+class ReadBytesShown(TypedDict):
+    """Bytes that applications read, by the CPU where the kernel had processed them."""
+
+    local: Count
+    """On the CPU that read them."""
+    remote: Count
+    """On another one."""
+    unseen: Count
+    """Bytes of unconnected UDP sockets, for which the kernel keeps no CPU."""
+    locality: Proportion | None
+    """`local` / (`local` + `remote`); null if both are 0."""
+
+
+class NicReadsShown(TypedDict):
+    """Read locality of an interface. `armed` and `unarmed`: with and without steering."""
+
+    nic: str
+    recent_s: Amount
+    """Length of `recent`, about 10 s."""
+    recent: ReadBytesShown
+    armed: ReadBytesShown
+    """Since start, while the interface was armed."""
+    unarmed: ReadBytesShown
+    """Since start, while it was not armed."""
+
+
+class NicGuardShown(TypedDict):
+    """Whether steering an interface costs more than it saves."""
+
+    nic: str
+    state: Annotated[str, words(GuardState)]
+    pairs: Count
+    """Of slots that were compared."""
+    lost: Count
+    """Pairs that said nothing."""
+    stops: Count
+    """How often it stopped steering."""
+    change: float | None
+    """CPU per byte steered less unsteered, as a share of that, of the last pairs. null, none was
+    compared."""
+    why: str
+    """Of the states cannot judge and stopped."""
+    said: str
+    """All of it in a sentence."""
+
+
+class HostSettingShown(TypedDict):
+    """A setting of the whole machine."""
+
+    setting: Literal["netdev-budget", "netdev-budget-usecs"]
+    state: Literal["left", "set", "wanted", "manual", "refused", "unknown"]
+    """`left`, nobody asks for it; `set`, it has the policy's value, or still ours; `wanted`, not
+    yet; `manual`, another program changed it after us; `refused`, by the kernel; `unknown`, the
+    kernel does not show it here."""
+    now: str | None
+    """null, the kernel does not show it here."""
+    wanted: str | None
+    """null, the policy does not ask for it."""
+    original: str | None
+    """Before the first write of atfnd. null, it is not atfnd's."""
+    why: str
+    """What stands in the way; empty, nothing."""
+
+
+class CpuUseShown(TypedDict):
+    """The CPU time of atfnd itself, as shares of one core."""
+
+    allowed: Annotated[float, Field(gt=0)]
+    """By the policy."""
+    used: Annotated[float, Field(ge=0)]
+    """In the last ten seconds."""
+    over: bool
+    """Moves wait for it."""
+    waiting: Count
+    """Flows whose moves wait."""
+
+
+class StatusShown(TypedDict):
+    """The daemon at a glance: observer, armed interfaces, table, losses."""
+
+    version: str
+    pid: Positive
+    since_wall_s: float
+    uptime_s: Amount
+    observer: Literal["bpf", "sock_diag"]
+    observer_why: str
+    armed: list[str]
+    disarmed: list[str]
+    """The policy arms these interfaces; an order keeps them disarmed until the next."""
+    table_entries: Count
+    table_capacity: Count
+    t_delete_s: float
+    """In force now; shorter when the table fills."""
+    overflow: Count
+    """Flows that found the table full."""
+    flows_by_state: dict[StateWord, Count]
+    locality: Proportion | None
+    """Read locality of late, over all interfaces: of the bytes that applications read, the share
+    that the kernel had processed on the CPU that read them. null, nothing was read or it is not
+    measured (`reads` says which)."""
+    locality_said: str
+    """`locality` in a sentence, or why it is null."""
+    reads: list[NicReadsShown] | None
+    """Read locality by interface, in bytes. null, not measured: the sock_diag observer does not see
+    where packets are processed."""
+    guard: list[NicGuardShown]
+    """By interface, whether steering costs more than it saves."""
+    actions_applied: Count
+    actions_refused: Count
+    events_lost: Count
+    resyncs: Count
+    moves: list[EndedMovesShown]
+    late_packets: Count
+    host: list[HostSettingShown]
+    """Settings of the whole machine, which a policy's `host` may ask for."""
+    cpu: CpuUseShown | None
+    """null, not read yet."""
+    policy_files: list[str]
+
+
+def move_view(move: Move) -> MoveShown:
     """How the last move of a flow ended."""
     return {
-        "mechanism": move.mechanism,
-        "verdict": move.verdict,
+        "mechanism": cast("Mechanism", move.mechanism),
+        "verdict": cast("MoveVerdict", move.verdict),
         "why": str(move.why),
         "late_packets": move.late_packets,
         "took_s": move.took_ns / 1e9,
@@ -36,14 +198,14 @@ def move_link(flow: Flow) -> list[str]:
     return [f"Its last move, {how}, ended as {move.verdict} in {took_ms:.1f} ms{late}: {move.why}."]
 
 
-def status_view(status: Status, now_ns: int) -> View:
+def status_view(status: Status, now_ns: int) -> StatusShown:
     """The daemon at a glance."""
     return {
         "version": status.version,
         "pid": status.pid,
         "since_wall_s": status.since_wall_s,
         "uptime_s": round((now_ns - status.since_ns) / 1e9, 3),
-        "observer": status.observer,
+        "observer": cast('Literal["bpf", "sock_diag"]', status.observer),
         "observer_why": status.observer_why,
         "armed": list(status.armed),
         "disarmed": list(status.disarmed),
@@ -62,13 +224,13 @@ def status_view(status: Status, now_ns: int) -> View:
         "resyncs": status.resyncs,
         "moves": _moves_view(status.moves),
         "late_packets": status.late_packets,
-        "host": [each._asdict() for each in status.host],
-        "cpu": None if status.cpu is None else status.cpu._asdict(),
+        "host": [cast("HostSettingShown", each._asdict()) for each in status.host],
+        "cpu": None if status.cpu is None else cast("CpuUseShown", status.cpu._asdict()),
         "policy_files": list(status.policy_files),
     }
 
 
-def sample_view(sample: Sample, since_ns: int) -> View:
+def sample_view(sample: Sample, since_ns: int) -> SampleShown:
     """Times count from the daemon's start."""
     return {
         "uptime_s": round((sample.at_ns - since_ns) / 1e9, 3),
@@ -77,9 +239,13 @@ def sample_view(sample: Sample, since_ns: int) -> View:
     }
 
 
-def _moves_view(moves: Iterable[tuple[str, str, int]]) -> list[View]:
+def _moves_view(moves: Iterable[tuple[str, str, int]]) -> list[EndedMovesShown]:
     return [
-        {"mechanism": mechanism, "verdict": verdict, "count": count}
+        {
+            "mechanism": cast("Mechanism", mechanism),
+            "verdict": cast("MoveVerdict", verdict),
+            "count": count,
+        }
         for mechanism, verdict, count in moves
     ]
 
@@ -99,8 +265,9 @@ def locality_said(status: Status) -> str:
     return "no data read lately"
 
 
-def _guard_view(guard: NicGuard) -> View:
-    return {**guard._asdict(), "state": guard.state.value, "said": _guard_said(guard)}
+def _guard_view(guard: NicGuard) -> NicGuardShown:
+    shown = {**guard._asdict(), "state": guard.state.value, "said": _guard_said(guard)}
+    return cast("NicGuardShown", shown)
 
 
 def _guard_said(guard: NicGuard) -> str:
@@ -113,7 +280,7 @@ def _guard_said(guard: NicGuard) -> str:
     return f"{said}: {why}" if why else said
 
 
-def _reads_view(reads: NicReads) -> View:
+def _reads_view(reads: NicReads) -> NicReadsShown:
     return {
         "nic": reads.nic,
         "recent_s": round(reads.recent_ns / 1e9, 3),
@@ -123,5 +290,6 @@ def _reads_view(reads: NicReads) -> View:
     }
 
 
-def _bytes_view(read: ReadBytes) -> View:
-    return {**read._asdict(), "locality": read.share}
+def _bytes_view(read: ReadBytes) -> ReadBytesShown:
+    local, remote, unseen = read
+    return {"local": local, "remote": remote, "unseen": unseen, "locality": read.share}

@@ -5,29 +5,93 @@ to which TX queue, and on which CPUs."""
 from __future__ import annotations
 
 from aiohttp import web
+from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
 from atfnd.model import Pair, Pairs
 from atfnd.serve import Source
-from atfnd.serve.api.answers import (
-    JSON,
-    number,
-    one_object,
-    query_of,
-    row_list,
-    row_list_in,
-    streaming,
-)
+from atfnd.serve.api.answers import one_object, row_list, row_list_in, streaming
 from atfnd.serve.api.empty import no_pairs
-from atfnd.serve.api.interfaces import known
-from atfnd.serve.api.views import View
-from atfnd.serve.explain.explain import explanation_view
+from atfnd.serve.api.interfaces import NIC, named
+from atfnd.serve.api.route import JSON, Route, Text, Whole
+from atfnd.serve.api.values import Amount, Count, CpuNumber, Within
+from atfnd.serve.explain.explain import ExplanationShown, explanation_view
 from atfnd.serve.explain.pair import Ends, explain_pair
 
 __all__ = ["PairRoutes"]
 
-SECONDS = 2
+COUNTED_S = 2
+SECONDS = Whole("seconds", 1, 60, COUNTED_S, "How long to count.")
+INGRESS = Text("ingress", required=True, example="eth0")
+EGRESS = Text("egress", required=True, example="eth1")
+RX_QUEUE, TX_QUEUE = Whole("rx_queue", 0), Whole("tx_queue", 0)
 KEPT_S = 10.0  # the count, after a question for the latest pairs
+
+
+class PairShown(TypedDict):
+    """What one CPU forwards from one interface to one TX queue."""
+
+    ingress: str
+    """The interface at the bottom of those that it came in by; or, if several are at the bottom,
+    the one that stands upon them."""
+    among: list[str]
+    """Those at the bottom, by one of which it came in. Empty, the ingress is it."""
+    rx_queue: Count | None
+    """Queue of the ingress that is served on the CPU. null, the interface is not watched, has
+    several such queues or none, or RPS is on."""
+    egress: str
+    tx_queue: Count
+    cpu: CpuNumber
+    """It receives, routes and sends."""
+    tx_cpu: CpuNumber | None
+    """Serves the channel of the TX queue. null, the interface is not watched, or has no such
+    channel, or the channel may be served on several CPUs."""
+    distance: Within | None
+    """What the two CPUs share."""
+    packets_pps: Amount
+    """As they leave."""
+    bytes_per_s: Count
+    rule: str | None
+    """The policy's forwarding rule for it."""
+    why: str | None
+    """Why its channels are where they are, or what they wait for."""
+
+
+class ElsewhereShown(TypedDict):
+    """What a namespace forwards in which no interface is watched."""
+
+    netns: str
+    """Its name, or the number that lsns shows."""
+    packets_pps: Amount
+    bytes_per_s: Count
+
+
+class PairsRest(TypedDict):
+    """All but the pairs."""
+
+    seconds: Amount
+    """How long was counted."""
+    why_not: str | None
+    """Why nothing was counted."""
+    missed_packets: Count
+    """Found no room."""
+    elsewhere: list[ElsewhereShown]
+    """Most packets first."""
+    why_empty: str | None
+    """Why there is no row, in a sentence; null, there are rows."""
+
+
+class PairsShown(PairsRest):
+    """What is forwarded, by ingress, TX queue and CPU."""
+
+    pairs: list[PairShown]
+    """Most packets first."""
+
+
+class PairExplanation(ExplanationShown):
+    """The way from receive queue to TX queue, and the verdict."""
+
+    pair: PairShown | None
 
 
 class PairRoutes:
@@ -36,51 +100,56 @@ class PairRoutes:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def routes(self) -> list[web.RouteDef]:
+    def routes(self) -> list[Route]:
+        ends = INGRESS, RX_QUEUE, EGRESS, TX_QUEUE
         return [
-            web.get("/v1/pairs", self.pairs, allow_head=False),
-            web.get("/v1/pairs/latest", self.latest, allow_head=False),
-            web.get("/v1/pairs/explain", self.explain, allow_head=False),
+            Route("GET", "/v1/pairs", "pairs", self.pairs, PairsShown, (NIC, SECONDS)),
+            Route("GET", "/v1/pairs/latest", "latestPairs", self.latest, PairsShown, (NIC,)),
+            Route("GET", "/v1/pairs/explain", "explainPair", self.explain, PairExplanation, ends),
         ]
 
     async def pairs(self, request: web.Request) -> web.StreamResponse:
-        """The answer begins at once, and goes on when the time is over."""
-        query = query_of(request, "nic", "seconds")
-        seconds = number(query, "seconds", SECONDS, 1, 60)
-        nic = known(self._source, query["nic"]) if "nic" in query else None
+        """What is forwarded, from which interface to which TX queue, and on which CPUs.
+
+        Nothing is changed. The answer begins at once and ends when the time is over."""
+        seconds, nic = SECONDS.of(request), named(self._source, request)
         response = await streaming(request, JSON)
         found = await self._source.pairs(nic, seconds)
         rows = map(_pair_view, found.pairs)
         return await row_list_in(request, response, "pairs", rows, lambda: _view(found))
 
     async def latest(self, request: web.Request) -> web.StreamResponse:
-        """Answers at once. Who asks again and again keeps the count alive."""
-        query = query_of(request, "nic")
-        nic = known(self._source, query["nic"]) if "nic" in query else None
+        """What was forwarded in the last seconds, for a reader that asks again and again.
+
+        Nothing is changed. The answer comes at once. The daemon counts until 10 s after the last
+        question; the first answers have a `why_not`: the count has just begun."""
+        nic = named(self._source, request)
         self._source.want_pairs(KEPT_S)
         found = self._source.latest_pairs(nic)
         rows = map(_pair_view, found.pairs)
         return await row_list(request, "pairs", rows, lambda: _view(found))
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/pairs/explain?ingress=&rx_queue=&egress=&tx_queue=: counts for SECONDS first."""
-        query = query_of(request, *Ends._fields)
-        for name in ("ingress", "egress"):
-            if name not in query:
-                raise OperatorError(f"parameter {name} is missing", "name the interfaces of a pair")
-        rx_queue, tx_queue = (
-            number(query, name, 0, 0) if name in query else None
-            for name in ("rx_queue", "tx_queue")
-        )
-        ends = Ends(query["ingress"], rx_queue, query["egress"], tx_queue)
-        found = await self._source.pairs(None, SECONDS)
+        """Why forwarded packets are handled where they are.
+
+        Of the pairs with these ends the one with most packets, counted for 2 s."""
+        ingress, egress = (_end(request, end) for end in (INGRESS, EGRESS))
+        ends = Ends(ingress, RX_QUEUE.given(request), egress, TX_QUEUE.given(request))
+        found = await self._source.pairs(None, COUNTED_S)
         nics = {nic.name: nic for nic in self._source.nics()}
         pair, explanation = explain_pair(ends, found, nics)
         view = None if pair is None else _pair_view(pair)
-        return one_object({"pair": view} | explanation_view(explanation))
+        return one_object({"pair": view, **explanation_view(explanation)})
 
 
-def _view(found: Pairs) -> View:
+def _end(request: web.Request, end: Text) -> str:
+    name = end.of(request)
+    if name is None:
+        raise OperatorError(f"parameter {end.name} is missing", "name the interfaces of a pair")
+    return name
+
+
+def _view(found: Pairs) -> PairsRest:
     """All but the pairs."""
     return {
         "seconds": round(found.seconds, 3),
@@ -98,7 +167,7 @@ def _view(found: Pairs) -> View:
     }
 
 
-def _pair_view(each: Pair) -> View:
+def _pair_view(each: Pair) -> PairShown:
     return {
         "ingress": each.ingress,
         "among": list(each.among),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from weakref import WeakSet
 
@@ -19,8 +19,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from atfnd.errors import OperatorError
 from atfnd.serve.api.answers import STREAMS, TURN, error
+from atfnd.serve.api.route import Handler
 
-__all__ = ["BODY_BYTES", "ELSEWHERE", "Handler", "Pace", "answer_errors", "prepared", "read_body"]
+__all__ = ["BODY_BYTES", "ELSEWHERE", "Pace", "answer_errors", "prepared", "read_body"]
 __all__ += ["Few", "serving"]
 
 READ_S = 10.0  # for the head of a request, its body, and between two requests
@@ -29,7 +30,6 @@ BODY_BYTES = 4096
 BUGS, BUGS_S = 5, 60.0  # tracebacks of requests that are logged in this time
 ELSEWHERE = web.AppKey("ELSEWHERE", str)  # the hint for a request for something that is not there
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Pace = Callable[[web.BaseRequest], AbstractAsyncContextManager[None]]
 
 

@@ -7,27 +7,34 @@ Long answers are paged.
 from __future__ import annotations
 
 import asyncio
-import errno
 import time
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from math import inf
-from pathlib import Path
+from typing import Annotated
 
 from aiohttp import web
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
 from atfnd.model import Finding, Flow, SocketFound
 from atfnd.serve import Source
-from atfnd.serve.api import moves, views
-from atfnd.serve.api.answers import error, number, one_object, query_of, row_list, slices
+from atfnd.serve.api import machine_views, moves, nic_views
+from atfnd.serve.api.answers import one_object, row_list, slices
 from atfnd.serve.api.empty import NO_NIC, no_queues
-from atfnd.serve.api.flows import PAGE, Walk
-from atfnd.serve.api.interfaces import known, seen, seen_all
+from atfnd.serve.api.findings import Diagnosis, FindingShown, doctor_view, finding_view, in_the_way
+from atfnd.serve.api.flows import LIMIT, PAGE, Walk
+from atfnd.serve.api.interfaces import NIC, seen_all
+from atfnd.serve.api.orders import kernel_refused
+from atfnd.serve.api.route import Route, Text, Whole
 from atfnd.serve.api.selector import Selector
+from atfnd.serve.api.values import Amount
+from atfnd.serve.api.views import FlowShown, flow_view, socket_view
 from atfnd.serve.explain.explain import (
     Explanation,
+    ExplanationShown,
     explain,
     explain_absent,
     explain_several,
@@ -35,17 +42,72 @@ from atfnd.serve.explain.explain import (
     explanation_view,
 )
 
-__all__ = ["FILE", "Api"]
+__all__ = ["Api"]
 
-FILE = Path(__file__).with_name("openapi.yaml")  # the description of the API for programs
 LATEST_S = 60.0  # between two looks of a doctor for readers that ask again and again
 LISTED = 100  # at most, when a selector names more than one flow
-ORDERS: dict[str, Callable[[Source, str], Awaitable[None]]] = {
-    "arm": lambda source, nic: source.arm(nic),
-    "disarm": lambda source, nic: source.disarm(nic),
-    "pause": lambda source, nic: source.pause(nic),
-    "resume": lambda source, nic: source.resume(nic),
-}
+FLOW = Text(
+    "flow",
+    "`tcp LOCAL REMOTE`, `:PORT`, `cookie:NUMBER`; docs/api.md has all forms.",
+    required=True,
+    example="tcp 10.0.0.2:5201 10.9.0.1:40000",
+)
+LOOKED_AT = Text("nic", "Observed or not. If left out, all observed interfaces and the machine.")
+AFTER = Whole("cursor", -1, default=-1, about="`next` of the previous page.")
+
+
+class HistoryShown(TypedDict):
+    """Samples, oldest first."""
+
+    samples: Annotated[list[moves.SampleShown], Field(max_length=360)]
+    every_s: Annotated[float, Field(gt=0)]
+    """Between two samples."""
+
+
+class FlowExplanation(ExplanationShown):
+    """The chain from filter to thread, and the verdict."""
+
+    flow: FlowShown | None
+    flows: Annotated[list[FlowShown], Field(max_length=LISTED)]
+    """Those that match, if there are several; `flow` is null then."""
+
+
+class QueuesShown(TypedDict):
+    """Queues of one interface, or of all."""
+
+    queues: list[nic_views.QueueShown]
+    why_empty: str | None
+    """Why there is no row, in a sentence; null, there are rows."""
+
+
+class NicsShown(TypedDict):
+    """All observed interfaces."""
+
+    nics: list[nic_views.NicShown]
+    why_empty: str | None
+    """Why there is no row, in a sentence; null, there are rows."""
+
+
+class FilterPage(TypedDict):
+    """Filters, and the cursor of the next page."""
+
+    filters: Annotated[list[nic_views.FilterShown], Field(max_length=PAGE)]
+    next: int | None
+
+
+class TopologyShown(TypedDict):
+    """CPUs and NUMA nodes, as sysfs shows them now."""
+
+    cpus: list[machine_views.CpuShown]
+    nodes: list[machine_views.NodeShown]
+
+
+class LatestFindings(TypedDict):
+    """Findings of the levels `blocker` and `warning`, worst first."""
+
+    findings: list[FindingShown]
+    age_s: Amount
+    """Since the look."""
 
 
 class Api:
@@ -55,57 +117,56 @@ class Api:
         self._source = source
         self._one_look = asyncio.Lock()  # a doctor's opens every interface
         self._looked_s, self._findings = -inf, list[Finding]()  # the latest look, and what it found
-        self._openapi = FILE.read_text(encoding="utf-8")
 
-    def routes(self) -> list[web.RouteDef]:
-        read = {
-            "/v1/status": self.status,
-            "/v1/history": self.history,
-            "/v1/explain": self.explain,
-            "/v1/queues": self.queues,
-            "/v1/nics": self.nics,
-            "/v1/filters": self.filters,
-            "/v1/topology": self.topology,
-            "/v1/cpu-time": self.cpu_time,
-            "/v1/doctor": self.doctor,
-            "/v1/doctor/latest": self.latest_findings,
-            "/v1/openapi.yaml": self.openapi,
-        }
+    def routes(self) -> list[Route]:
         return [
-            *(web.get(path, handler, allow_head=False) for path, handler in read.items()),
-            *(web.post(f"/v1/nics/{{nic}}/{verb}", self.order) for verb in (*ORDERS, "restore")),
-            web.post("/v1/disarm", self.disarm),
+            Route("GET", "/v1/status", "status", self.status, moves.StatusShown),
+            Route("GET", "/v1/history", "history", self.history, HistoryShown),
+            Route("GET", "/v1/explain", "explain", self.explain, FlowExplanation, (FLOW,)),
+            Route("GET", "/v1/queues", "queues", self.queues, QueuesShown, (NIC,)),
+            Route("GET", "/v1/nics", "nics", self.nics, NicsShown),
+            Route("GET", "/v1/filters", "filters", self.filters, FilterPage, (NIC, LIMIT, AFTER)),
+            Route("GET", "/v1/topology", "topology", self.topology, TopologyShown),
+            Route("GET", "/v1/cpu-time", "cpuTime", self.cpu_time, machine_views.CpuTimesShown),
+            Route("GET", "/v1/doctor", "doctor", self.doctor, Diagnosis, (LOOKED_AT,)),
+            Route("GET", "/v1/doctor/latest", "latestFindings", self.latest, LatestFindings),
         ]
 
-    async def openapi(self, request: web.Request) -> web.StreamResponse:
-        query_of(request)
-        return web.Response(text=self._openapi, content_type="application/yaml")
-
     async def cpu_time(self, request: web.Request) -> web.StreamResponse:
-        query_of(request)
-        return one_object(views.cpu_time_view(*self._source.cpu_time()))
+        """How long CPUs and NAPI threads have been busy.
+
+        Counters. Load is the difference of two answers divided by that of their `read_ns`."""
+        return one_object(machine_views.cpu_time_view(*self._source.cpu_time()))
 
     async def status(self, request: web.Request) -> web.StreamResponse:
-        query_of(request)
+        """Summary of the daemon."""
         return one_object(moves.status_view(self._source.status(), time.monotonic_ns()))
 
     async def history(self, request: web.Request) -> web.StreamResponse:
-        query_of(request)
+        """The last hour of the daemon, as the page draws it.
+
+        The daemon keeps it in memory. It begins with the daemon."""
         since_ns, found = self._source.status().since_ns, self._source.history()
         rows = (moves.sample_view(each, since_ns) for each in found.samples)
         return await row_list(request, "samples", rows, lambda: {"every_s": found.every_s})
 
     async def explain(self, request: web.Request) -> web.StreamResponse:
-        selector, source = Selector.parse(query_of(request, "flow").get("flow", "")), self._source
+        """Why the packets of a flow arrive where they do."""
+        selector, source = Selector.parse(FLOW.of(request) or ""), self._source
         found = await self._select(request, selector, Walk(source.flows()))
         found = found or await self._select(request, selector, source.sockets())
         shown = list(map(self._view_of, found))
-        if len(found) > 1:
+        several = len(found) > 1
+        if several:
             explanation = explain_several(selector.text, found[0].key, len(found), LISTED)
-            return one_object({"flow": None, "flows": shown} | explanation_view(explanation))
-        explanation = self._explained(selector, found[0] if found else None)
-        view = shown[0] if shown else None
-        return one_object({"flow": view, "flows": []} | explanation_view(explanation))
+        else:
+            explanation = self._explained(selector, found[0] if found else None)
+        answer: FlowExplanation = {
+            "flow": shown[0] if shown and not several else None,
+            "flows": shown if several else [],
+            **explanation_view(explanation),
+        }
+        return one_object(answer)
 
     async def _select(
         self,
@@ -123,10 +184,10 @@ class Api:
                     break
         return found[:LISTED]
 
-    def _view_of(self, found: Flow | SocketFound) -> views.View:
+    def _view_of(self, found: Flow | SocketFound) -> FlowShown:
         if isinstance(found, Flow):
-            return views.flow_view(found, time.monotonic_ns(), self._source.audited_ns)
-        return views.socket_view(found, self._source.left_by(found.key))
+            return flow_view(found, time.monotonic_ns(), self._source.audited_ns)
+        return socket_view(found, self._source.left_by(found.key))
 
     def _explained(self, selector: Selector, found: Flow | SocketFound | None) -> Explanation:
         source = self._source
@@ -151,25 +212,22 @@ class Api:
         )
 
     async def queues(self, request: web.Request) -> web.StreamResponse:
-        query = query_of(request, "nic")
-        nics = seen_all(self._source, query)
-        rows = (row for nic in nics for row in views.queue_views(nic))
-        why = None if any(nic.queues for nic in nics) else no_queues(query.get("nic"))
+        """Receive queues, their interrupts and threads."""
+        nics = seen_all(self._source, request)
+        rows = (row for nic in nics for row in nic_views.queue_views(nic))
+        why = None if any(nic.queues for nic in nics) else no_queues(NIC.of(request))
         return await row_list(request, "queues", rows, lambda: {"why_empty": why})
 
     async def nics(self, request: web.Request) -> web.StreamResponse:
-        query_of(request)
+        """Interfaces, what they can do, and whether they are armed."""
         nics = self._source.nics()
-        why = None if nics else NO_NIC
-        return await row_list(
-            request, "nics", map(views.nic_view, nics), lambda: {"why_empty": why}
-        )
+        why, rows = None if nics else NO_NIC, map(nic_views.nic_view, nics)
+        return await row_list(request, "nics", rows, lambda: {"why_empty": why})
 
     async def filters(self, request: web.Request) -> web.StreamResponse:
-        query = query_of(request, "nic", "limit", "cursor")
-        limit = number(query, "limit", 100, 1, PAGE)
-        after = number(query, "cursor", -1, -1)
-        nics = seen_all(self._source, query)
+        """A page of the filters in an interface, ours and others', in the order of locations."""
+        limit, after = LIMIT.of(request), AFTER.of(request)
+        nics = seen_all(self._source, request)
         if len(nics) != 1:
             names = ", ".join(nic.name for nic in nics) or "none"
             raise OperatorError("which interface's filters?", f"nic=NAME, one of: {names}")
@@ -177,72 +235,40 @@ class Api:
         first = bisect_right(nic.filters, after, key=lambda each: each.location)
         page = nic.filters[first : first + limit]
         more = page[-1].location if first + limit < len(nic.filters) else None
-        rows = (views.filter_view(nic, each) for each in page)
+        rows = (nic_views.filter_view(nic, each) for each in page)
         return await row_list(request, "filters", rows, lambda: {"next": more})
 
     async def topology(self, request: web.Request) -> web.StreamResponse:
-        query_of(request)
+        """CPUs and what is delivered on each; NUMA nodes."""
         nics = self._source.nics()
         topology = self._source.topology()
-        nodes = [views.node_view(node, nics) for node in topology.nodes]
-        rows = (views.cpu_view(cpu, nics) for cpu in topology.cpus)
+        nodes = [machine_views.node_view(node, nics) for node in topology.nodes]
+        rows = (machine_views.cpu_view(cpu, nics) for cpu in topology.cpus)
         return await row_list(request, "cpus", rows, lambda: {"nodes": nodes})
 
     async def doctor(self, request: web.Request) -> web.StreamResponse:
-        name = query_of(request, "nic").get("nic")
+        """What atfnd can do, what prevents it, and what to do."""
+        name = LOOKED_AT.of(request)
         try:
             async with self._one_look:
                 nics, findings = await self._source.doctor(name)
         except OSError as refusal:
-            return _refused("look at", name or "the interfaces", refusal)
-        return one_object(views.doctor_view(nics, findings))
+            return kernel_refused("look at", name or "the interfaces", refusal)
+        return one_object(doctor_view(nics, findings))
 
-    async def latest_findings(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/doctor/latest: looks at most once in LATEST_S, however many readers ask."""
-        query_of(request)
+    async def latest(self, request: web.Request) -> web.StreamResponse:
+        """What prevents steering, for a reader that asks again and again.
+
+        Of the last look, which is at most a minute old, however many readers ask."""
         async with self._one_look:
             if time.monotonic() - self._looked_s > LATEST_S:
                 try:
                     _, findings = await self._source.doctor(None)
                 except OSError as refusal:
-                    return _refused("look at", "the interfaces", refusal)
-                self._findings, self._looked_s = views.in_the_way(findings), time.monotonic()
-        rows = [views.finding_view(each) for each in self._findings]
-        age_s = round(time.monotonic() - self._looked_s, 3)
-        return one_object({"findings": rows, "age_s": age_s})
-
-    async def order(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/nics/{nic}/{verb}."""
-        query_of(request)
-        nic, verb = known(self._source, request.match_info["nic"]), request.path.rpartition("/")[2]
-        restored: dict[str, object] = {}
-        try:
-            if verb == "restore":
-                restored = views.restored_view(await self._source.restore(nic))
-            else:
-                await ORDERS[verb](self._source, nic)
-        except KeyError:
-            known(self._source, nic)  # it may just have gone
-            raise
-        except OperatorError as refusal:
-            return error(409, refusal.message, refusal.hint)
-        except OSError as refusal:
-            return _refused(verb, nic, refusal)
-        view = seen(self._source, nic)
-        answer = {"nic": nic, "armed": view.armed, "paused": view.paused}
-        return one_object({**answer, **restored})
-
-    async def disarm(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/disarm: nothing is changed any more, on any interface."""
-        query_of(request)
-        try:
-            await self._source.disarm(None)
-        except OperatorError as refusal:
-            return error(409, refusal.message, refusal.hint)
-        return one_object({"armed": list(self._source.status().armed)})
-
-
-def _refused(verb: str, nic: str, refusal: OSError) -> web.Response:
-    name = errno.errorcode.get(refusal.errno or 0, str(refusal.errno))
-    message = f"the kernel refused to {verb} {nic}: {refusal.strerror} ({name})"
-    return error(409, message, "see `atfnctl events`")
+                    return kernel_refused("look at", "the interfaces", refusal)
+                self._findings, self._looked_s = in_the_way(findings), time.monotonic()
+        answer: LatestFindings = {
+            "findings": [finding_view(each) for each in self._findings],
+            "age_s": round(time.monotonic() - self._looked_s, 3),
+        }
+        return one_object(answer)

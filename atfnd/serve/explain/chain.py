@@ -25,7 +25,7 @@ from atfnd.model import (
     network_of,
 )
 from atfnd.model.rss_hash import hash_known, type_of
-from atfnd.serve.api.views import filter_text
+from atfnd.serve.api.nic_views import filter_text
 
 __all__ = [
     "catching_filter",

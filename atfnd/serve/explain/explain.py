@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from typing_extensions import TypedDict
+
 from atfnd.model import (
     Filter,
     Flow,
@@ -25,7 +27,8 @@ from atfnd.model import (
 )
 from atfnd.model.reason import Code
 from atfnd.serve.api.moves import move_link
-from atfnd.serve.api.views import filter_text, placed
+from atfnd.serve.api.nic_views import filter_text
+from atfnd.serve.api.views import placed
 from atfnd.serve.explain.chain import (
     catching_filter,
     nic_links,
@@ -38,7 +41,7 @@ from atfnd.serve.explain.chain import (
 from atfnd.serve.explain.steering_method import by_entry, by_port, by_rfs, in_the_shade, method_link
 
 __all__ = ["Explanation", "explain", "explain_absent", "explain_several", "explain_unsteered"]
-__all__ += ["explanation_view", "pin"]
+__all__ += ["ExplanationShown", "explanation_view", "pin"]
 
 
 OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
@@ -58,8 +61,17 @@ class Explanation(NamedTuple):
     advice: str | None
 
 
-def explanation_view(explanation: Explanation) -> dict[str, object]:
-    return explanation._asdict() | {"chain": list(explanation.chain)}
+class ExplanationShown(TypedDict):
+    """The same for programs."""
+
+    chain: list[str]
+    verdict: str
+    advice: str | None
+
+
+def explanation_view(explanation: Explanation) -> ExplanationShown:
+    chain, verdict, advice = explanation
+    return {"chain": list(chain), "verdict": verdict, "advice": advice}
 
 
 def explain(

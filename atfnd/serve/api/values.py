@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Values in answers of the API: their bounds, and the words there are.
+
+An answer is a TypedDict beside the function that makes it. Its docstrings are what /v1/openapi.yaml
+says of it; None is "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from atfnd.model import Distance, FlowState, Habit, SocketState, SteeringMethod
+
+__all__ = ["Count", "CpuNumber", "HabitWord", "Mechanism", "MethodWord", "MoveVerdict", "Positive"]
+__all__ += ["Amount", "Proportion", "StateWord", "Transport", "Within", "words"]
+
+
+def words(*kinds: Iterable[Enum]) -> Any:
+    """The value of one of these: enumerations, or some members of one."""
+    return Field(json_schema_extra={"enum": [each.value for kind in kinds for each in kind]})
+
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+CpuNumber = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0)]
+Proportion = Annotated[float, Field(ge=0, le=1)]
+Transport = Literal["tcp", "udp", "sctp"]
+Mechanism = Literal["birth", "follow", "hold", "gap", "none"]
+MoveVerdict = Literal[
+    "proven", "verified", "quiet", "unproven", "violated", "no effect", "refused", "deferred",
+    "superseded", "resync", "done",
+]  # fmt: skip
+StateWord = Annotated[str, words(FlowState, SocketState)]
+HabitWord = Annotated[str, words(Habit)]
+MethodWord = Annotated[str, words(SteeringMethod)]
+Within = Annotated[str, words(Distance)]
