@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.serve.published import Serving, flow, serving, three_flows
 from tests.serve.shown import found
 from tests.wait import until
 
+PAGE = Path(__file__).parents[2] / "docs/api.md"
 EXPLAINED = quote("tcp 10.0.0.2:5201 10.9.0.1:40000")
 ABSENT = quote("tcp 10.0.0.2:1 10.9.0.1:2")
 
@@ -51,6 +53,15 @@ def test_it_is_a_description() -> None:
     assert all(each["summary"] for each in described)
     identities = [each["operationId"] for each in described]
     assert len(identities) == len(set(identities))
+
+
+def test_the_page_for_readers_names_each_operation_and_its_parameters() -> None:
+    said = re.findall(r"`(GET|POST) (/[^`?]+)\??([^`]*)`", PAGE.read_text())
+    made = {(method, path): set(re.findall(r"(\w+)=", query)) for method, path, query in said}
+    for method, path in operations():
+        listed = DOCUMENT["paths"][path][method.lower()]["parameters"]
+        assert made.pop((method, path)) == {p["name"] for p in listed if p["in"] == "query"}, path
+    assert not made
 
 
 def test_it_is_served(daemon: Serving) -> None:
