@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from random import SystemRandom
 from typing import NamedTuple
 
+from atfnd.compare.figures import traffic_cpu_per_byte
+from atfnd.compare.guard import Guard, compared, costs
+from atfnd.compare.policies import at_rest
+from atfnd.daemon.comparing import Comparing, EndedEarlyError, Slot
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.nics import ServedNics
 from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
 from atfnd.errors import OperatorError
-from atfnd.measurement.guard import Guard, compared, costs
-from atfnd.measurement.policies import at_rest
-from atfnd.measurement.slot import traffic_cpu_per_byte
-from atfnd.model import GuardState, NicGuard, Policy, SlotReading, SteeringMethod
-from atfnd.observe.nics.costs import Costs
+from atfnd.model import GuardState, NicGuard, Policy, SteeringMethod
+from atfnd.observe import Observer
 from atfnd.policy.match.match import guarded, interface_rule
 from atfnd.serve.log.event_log import EventLog
 
@@ -56,7 +58,7 @@ class GuardPace(NamedTuple):
 
 
 class _LostError(Exception):
-    """This pair says nothing: why; empty, if that says nothing of the NIC either."""
+    """This pair says nothing: why."""
 
 
 class _Watched:
@@ -80,19 +82,19 @@ class Guarding:
         nics: ServedNics,
         operator: OperatorCommands,
         engine: Engine,
+        observer: Observer,
         in_force: InForce,
         put: Callable[[Policy], None],
         busy: Callable[[], bool],
         log: EventLog,
     ) -> None:
         self._nics, self._operator, self._engine = nics, operator, engine
-        self._in_force, self._put, self._busy, self._log = in_force, put, busy, log
+        self._observer, self._in_force, self._put = observer, in_force, put
+        self._busy, self._log = busy, log
         self.pace = GuardPace()
         self._watched: dict[str, _Watched] = {}
         self._random = SystemRandom()
-        self._at_rest: Policy | None = None  # is in force, in the place of the next
-        self._steering = in_force.policy
-        self._ended = asyncio.Event()
+        self._slots: Comparing | None = None  # under way
 
     async def keep(self) -> None:
         """Look at every NIC, without end."""
@@ -112,8 +114,8 @@ class Guarding:
 
     def end(self) -> None:
         """Whatever is under way ends at once, and the policy is in force again."""
-        self._ended.set()
-        self._put_back()
+        if self._slots is not None:
+            self._slots.end("it is over")
 
     def shown(self, nic: str) -> NicGuard:
         """How it stands."""
@@ -131,14 +133,14 @@ class Guarding:
         if session is not None and not guarded(self._steers_by(), session.view):
             return GuardState.OFF, ""
         if session is None or not session.view.armed or not self._steers(nic):
-            resting = self._at_rest is not None and watched.session is not None
+            resting = self._slots is not None and watched.session is not None
             return (GuardState.WATCHING if resting else GuardState.IDLE), ""
         if watched.blind:
             return GuardState.BLIND, watched.blind
         return GuardState.WATCHING, watched.limit
 
     def _steers_by(self) -> Policy:
-        return self._in_force.policy if self._at_rest is None else self._steering
+        return self._in_force.policy if self._slots is None else self._slots.beside
 
     def _filters(self, nic: str) -> int:
         return self._engine.memory.table.filters_in(nic)
@@ -194,18 +196,27 @@ class Guarding:
             return f"{filters} filters are too many to be set aside for a look"
         return ""
 
+    @contextmanager
+    def _under_way(self, session: NicSession) -> Iterator[Comparing]:
+        """The policy is in force again afterwards, unless another one has come."""
+        nics, observer = self._nics, self._observer
+        self._slots = slots = Comparing(session, nics, observer, self._in_force, self._put)
+        try:
+            yield slots
+        finally:
+            self._slots = None
+            slots.close()
+
     async def _compare(self, session: NicSession, watched: _Watched) -> None:
         """One pair."""
-        self._ended.clear()
         ratio, price_s, why = None, 0.0, ""
         try:
-            ratio, price_s = await self._pair(session)
-        except _LostError as lost:
+            with self._under_way(session) as slots:
+                ratio, price_s = await self._pair(slots)
+        except EndedEarlyError:
+            pass  # that says nothing of the NIC
+        except (_LostError, OSError, OperatorError) as lost:
             why = str(lost)
-        except (OSError, OperatorError) as refusal:
-            why = str(refusal)
-        finally:
-            self._put_back()
         if watched.session is not session:
             return  # an order has come
         watched.pairs += ratio is not None
@@ -213,70 +224,43 @@ class Guarding:
         watched.blind = why
         watched.guard = compared(watched.guard, ratio, price_s, self._now_s())
 
-    async def _pair(self, session: NicSession) -> tuple[float, float]:
+    async def _pair(self, slots: Comparing) -> tuple[float, float]:
         """The CPU per byte steered to unsteered, and our own CPU time for both turns."""
-        filters, per_byte = self._filters(session.name), dict[bool, float]()
+        name, table, pace = slots.session.name, self._engine.memory.table, self.pace
+        filters, per_byte = self._filters(name), dict[bool, float]()
         first, turning_s, steered_s = self._random.random() < 0.5, 0.0, 0.0
-        table = self._engine.memory.table
-        threads = [flow.thread for flow in table.steered(session.name)]
-        pids = [*{thread.pid for thread in threads if thread is not None}]
-        reading = await asyncio.to_thread(Costs, session.watch.nic)
-        try:
-            for steered in (first, not first):
-                turning_s += await self._turn(session, steered=steered)
-                lives, before, ran_s = (
-                    session.watch.lives,
-                    await self._read(session, reading, pids),
-                    _ran_s(),
-                )
-                await self._wait(session, self.pace.slot_s)
-                now = await self._read(session, reading, pids)
-                steered_s += (_ran_s() - ran_s) * steered
-                if session.watch.lives != lives or not session.view.up:
-                    raise _LostError("the link was down, or is another one")
-                self._check_filters(session.name, filters, steered=steered)
-                found = traffic_cpu_per_byte(before, now)
-                if not found:
-                    raise _LostError("the machine does not say what CPU time a byte takes")
-                per_byte[steered] = found
-            turning_s += await self._turn(session, steered=True)
-        finally:
-            reading.close()
-        usual_s = steered_s * 3 * self.pace.settle_s / self.pace.slot_s
+        threads = [flow.thread for flow in table.steered(name)]
+        pids = {thread.pid for thread in threads if thread is not None}
+
+        async def processes() -> set[int]:
+            return pids
+
+        async def slot(count_s: float, *, steered: bool) -> Slot:
+            turn = partial(slots.use, slots.usual if steered else self._rest(slots))
+            said = slots.take(turn, pace.settle_s, count_s, processes)
+            (taken,) = [each async for each in said if isinstance(each, Slot)]
+            return taken
+
+        for steered in (first, not first):
+            taken = await slot(pace.slot_s, steered=steered)
+            turning_s += taken.turned_s
+            steered_s += taken.counted_s * steered
+            if taken.figures is None:
+                raise _LostError("the link was down, or is another one")
+            self._check_filters(name, filters, steered=steered)
+            found = traffic_cpu_per_byte(taken.figures)
+            if not found:
+                raise _LostError("the machine does not say what CPU time a byte takes")
+            per_byte[steered] = found
+        turning_s += (await slot(0.0, steered=True)).turned_s
+        usual_s = steered_s * 3 * pace.settle_s / pace.slot_s
         return per_byte[True] / per_byte[False], max(0.0, turning_s - usual_s)
 
-    async def _turn(self, session: NicSession, *, steered: bool) -> float:
-        """Steer it from now on, or do not, and wait until that has its effect. Returns our own CPU
-        time meanwhile."""
-        began_s = _ran_s()
-        if steered:
-            self._put_back()
-        else:
-            self._rest(session)
-        await self._wait(session, self.pace.settle_s)
-        return _ran_s() - began_s
-
-    def _rest(self, session: NicSession) -> None:
-        self._steering = self._in_force.policy
+    def _rest(self, slots: Comparing) -> Policy:
+        """Leaves the flows of the NIC alone."""
         alone = len(self._nics.sessions) == 1
-        rule = interface_rule(self._steering.interfaces, session.view)
-        self._at_rest = at_rest(self._steering, None if alone else session.name, rule)
-        self._put(self._at_rest)
-
-    def _put_back(self) -> None:
-        """The policy is in force again, unless another one has come."""
-        rest, self._at_rest = self._at_rest, None
-        if rest is not None and self._in_force.policy is rest:
-            with suppress(OperatorError):  # it is in the log, and done again in a second
-                self._put(self._steering)
-
-    async def _wait(self, session: NicSession, for_s: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), for_s)
-        expected = self._at_rest is None or self._in_force.policy is self._at_rest
-        here = self._nics.sessions.get(session.name) is session and session.view.armed
-        if self._ended.is_set() or not expected or not here:
-            raise _LostError
+        rule = interface_rule(slots.usual.interfaces, slots.session.view)
+        return at_rest(slots.usual, None if alone else slots.session.name, rule)
 
     def _check_filters(self, nic: str, before: int, *, steered: bool) -> None:
         now = self._filters(nic)
@@ -288,9 +272,6 @@ class Guarding:
             )
             self._watched[nic].limit = stay if now else ""
 
-    async def _read(self, session: NicSession, reading: Costs, pids: Sequence[int]) -> SlotReading:
-        return await asyncio.to_thread(reading.read, session.view, (), pids, None)
-
     async def _stop(self, session: NicSession, watched: _Watched) -> None:
         """Go back to observing, in order if that can be done soon."""
         guard, name = watched.guard, session.name
@@ -299,18 +280,16 @@ class Guarding:
             f"steering took {guard.change:+.1%} CPU per byte, by {guard.pairs} pairs of slots"
         )
         watched.stops += 1
-        try:
-            self._rest(session)
-            until_s = time.monotonic() + _LEAVE_S
-            while self._filters(name) and time.monotonic() < until_s:
-                await self._wait(session, 0.1)
-        except (_LostError, OperatorError):
-            pass
-        try:
+        with self._under_way(session) as slots:
+            try:
+                slots.use(self._rest(slots))
+                async for _ in slots.wait(_LEAVE_S, 0.1):
+                    if not self._filters(name):
+                        break
+            except (EndedEarlyError, OperatorError):
+                pass
             if watched.stopped and self._nics.sessions.get(name) is session:
                 self._set_aside(session, watched.stopped)
-        finally:
-            self._put_back()
 
     def _set_aside(self, session: NicSession, why: str) -> None:
         self._log.add(
@@ -324,8 +303,3 @@ class Guarding:
             refused = refusal.strerror or str(refusal)
         if refused:
             self._log.add("refused", "not all is as it was before atfnd", refused, nic=session.name)
-
-
-def _ran_s() -> float:
-    """CPU time of the daemon, all threads."""
-    return time.process_time()

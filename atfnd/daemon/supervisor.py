@@ -150,7 +150,7 @@ class Supervisor:
             nics, operator, operator_journal, engine, observer, in_force, reload.put, log
         )
         self._guarding = guarding = Guarding(
-            nics, operator, engine, in_force, reload.put,
+            nics, operator, engine, observer, in_force, reload.put,
             lambda: measuring.under_way or recorder.asked() or self._trying.pressing()
             or self._autopiloting.pressing(), log,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.measurement.policies import AT_REST
+from atfnd.compare.policies import AT_REST
 from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import Row, policy, standing

@@ -104,7 +104,7 @@ class Measured:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
-    monkeypatch.setattr("atfnd.daemon.measuring.Costs", _Costs)
+    monkeypatch.setattr("atfnd.daemon.comparing.Costs", _Costs)
     bed = Bed(tmp_path)
     yield Measured(bed)
     bed.orders.close()

@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from atfnd.compare.verdict import compare
 from atfnd.diagnose.gain import Around, Parts, not_measured, summarised
 from atfnd.diagnose.pairs import Counted, not_counted, of_nic, paired
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
-from atfnd.measurement.compare import compare
 from atfnd.model import (
     Action,
     ActionKind,

@@ -26,7 +26,7 @@ IMPORTS_ONLY = {
     "socket_path": {"socket_path"},
     "engine": {"engine", "move", "model"},
     "diagnose": {"diagnose", "model"},
-    "measurement": {"measurement", "model"},
+    "compare": {"compare", "model"},
     "move": {"move", "model"},
     "policy": {"policy", "model", "errors", "trust"},
     "serve": {"serve", "model", "errors", "socket_path"},

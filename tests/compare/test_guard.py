@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from atfnd.measurement import guard as guard_module
-from atfnd.measurement.guard import (
+from atfnd.compare import guard as guard_module
+from atfnd.compare.guard import (
     CALM_S,
     EAGER_S,
     ENOUGH,

@@ -49,18 +49,16 @@ def figures(before: SlotReading, now: SlotReading) -> Figures:
     }
 
 
-def traffic_cpu_per_byte(before: SlotReading, now: SlotReading) -> float | None:
+def traffic_cpu_per_byte(said: Figures) -> float | None:
     """Nanoseconds of network, applications and atfnd alone: whatever else runs meanwhile is not in
     it."""
-    parts = (
-        _sum_grown(before.network_ns, now.network_ns),
-        _sum_grown(before.napi_ns, now.napi_ns),
-        _sum_grown(before.application_ns, now.application_ns),
-        _grown(before.daemon_ns, now.daemon_ns),
+    network, applications = (
+        said[each] for each in (Figure.NETWORK_CPU_PER_BYTE, Figure.APPLICATION_CPU_PER_BYTE)
     )
-    if None in parts:
+    ours, carried = said[Figure.DAEMON_CPU], said[Figure.THROUGHPUT]
+    if network is None or applications is None or ours is None or not carried:
         return None
-    return _ratio(sum(filter(None, parts)), _grown(before.bytes, now.bytes))
+    return network + applications + ours * 1e9 / carried
 
 
 def _ratio(count: float | None, of: int | None) -> float | None:

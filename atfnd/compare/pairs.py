@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-__all__ = ["LEAST_PAIRS", "MOST_PAIRS", "pairs_within", "schedule"]
+from atfnd.compare.figures import Figures
+
+__all__ = ["LEAST_PAIRS", "MOST_PAIRS", "Pair", "pairs_of", "pairs_within", "schedule"]
 
 LEAST_PAIRS = 4  # with fewer, an interval of Student's t says next to nothing
 MOST_PAIRS = 1000  # all are compared after each, in some milliseconds
+
+Pair = tuple[Figures | None, Figures | None]  # armed, paused; None: the slot was lost
 
 
 def pairs_within(total_s: float, slot_s: float) -> int:
@@ -28,3 +32,13 @@ def schedule(pairs: int, random: Random) -> Sequence[bool]:
         first = [not each for each in first]  # of an odd number one is left over
     random.shuffle(first)
     return [armed for each in first for armed in (each, not each)]
+
+
+def pairs_of(slots: Sequence[tuple[bool, Figures | None]]) -> list[Pair]:
+    """Slots in the order of the schedule, each with whether it was armed, two by two. A pair that
+    is not complete, or does not have one of each, is none."""
+    found: list[Pair] = []
+    for (first, a), (second, b) in zip(slots[::2], slots[1::2], strict=False):
+        if first != second:
+            found.append((a, b) if first else (b, a))
+    return found

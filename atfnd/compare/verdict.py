@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from atfnd.measurement.schedule import LEAST_PAIRS
-from atfnd.measurement.slot import Figures
-from atfnd.measurement.student import interval
+from atfnd.compare.pairs import LEAST_PAIRS, Pair
+from atfnd.compare.student import interval
 from atfnd.model import Compared, Effect, Figure, Measurement
 
-__all__ = ["CONFIDENCE", "JUDGED", "compare", "pairs_of"]
+__all__ = ["CONFIDENCE", "JUDGED", "compare"]
 
 CONFIDENCE = 0.95
 
@@ -48,18 +47,6 @@ _KINDS = {
 }
 JUDGED = tuple(each for each, kind in _KINDS.items() if kind.more_is_better is not None)
 _EACH = 1 - (1 - CONFIDENCE) / len(JUDGED)
-
-Pair = tuple[Figures | None, Figures | None]  # armed, paused; None: the slot was lost
-
-
-def pairs_of(slots: Sequence[tuple[bool, Figures | None]]) -> list[Pair]:
-    """Slots in the order of the schedule, each with whether it was armed, two by two. A pair that
-    is not complete, or does not have one of each, is none."""
-    found: list[Pair] = []
-    for (first, a), (second, b) in zip(slots[::2], slots[1::2], strict=False):
-        if first != second:
-            found.append((a, b) if first else (b, a))
-    return found
 
 
 def compare(nic: str, pairs: Sequence[Pair], against: str | None = None) -> Measurement:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from atfnd.measurement.compare import compare
-from atfnd.measurement.slot import figures, traffic_cpu_per_byte
+from atfnd.compare.figures import figures, traffic_cpu_per_byte
+from atfnd.compare.verdict import compare
 from atfnd.model import Effect, Figure, ReadBytes, SlotReading, SocketRtt
 
 BEFORE = SlotReading(
@@ -133,9 +133,9 @@ def test_a_machine_that_only_receives_has_no_round_trip_time_and_no_verdict_by_i
 
 def test_what_traffic_costs_is_not_what_else_runs() -> None:
     """Softirqs 2 ms, the NAPI thread 3 ms, the applications 2 ms, atfnd 2 ms; 4 MB."""
-    assert traffic_cpu_per_byte(BEFORE, NOW) == 9e6 / 4e6
-    assert traffic_cpu_per_byte(BEFORE, replace(NOW, busy_ns={0: 10**12})) == 9e6 / 4e6
+    assert traffic_cpu_per_byte(figures(BEFORE, NOW)) == 9e6 / 4e6
+    assert traffic_cpu_per_byte(figures(BEFORE, replace(NOW, busy_ns={0: 10**12}))) == 9e6 / 4e6
     for part in ("network_ns", "napi_ns", "application_ns", "bytes"):
         nothing: dict[str, Any] = {part: None}
-        assert traffic_cpu_per_byte(BEFORE, replace(NOW, **nothing)) is None
-    assert traffic_cpu_per_byte(NOW, NOW) is None
+        assert traffic_cpu_per_byte(figures(BEFORE, replace(NOW, **nothing))) is None
+    assert traffic_cpu_per_byte(figures(NOW, NOW)) is None

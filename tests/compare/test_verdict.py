@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.measurement.compare import JUDGED, compare, pairs_of
-from atfnd.measurement.schedule import LEAST_PAIRS, pairs_within, schedule
-from atfnd.measurement.slot import Figures
-from atfnd.measurement.student import interval, quantile
+from atfnd.compare.figures import Figures
+from atfnd.compare.pairs import LEAST_PAIRS, pairs_of, pairs_within, schedule
+from atfnd.compare.student import interval, quantile
+from atfnd.compare.verdict import JUDGED, compare
 from atfnd.model import Compared, Effect, Figure, Measurement
 
 NOTHING: dict[Figure, float | None] = dict.fromkeys(Figure)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.measurement.policies import AT_REST, at_rest
+from atfnd.compare.policies import AT_REST, at_rest
 from atfnd.model import Device, Facts, InterfaceRule, Policy
 from atfnd.policy.match.match import Matcher, interface_rule, under_policy
 from tests.values import NIC, RULE, key
