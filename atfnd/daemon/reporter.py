@@ -31,12 +31,12 @@ from atfnd.diagnose.doctor import examine
 from atfnd.diagnose.host_settings import budget_of, examine_host
 from atfnd.diagnose.machine import examine_machine
 from atfnd.engine import host_settings
-from atfnd.engine.autopilot import autopilot
 from atfnd.engine.engine import Engine
 from atfnd.engine.filters.budget import share
 from atfnd.engine.placement import auto
 from atfnd.engine.plan import copy_of
 from atfnd.engine.table.flow_table import t_delete_in_force_ns
+from atfnd.engine.trials import receiving
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Counts,
@@ -212,7 +212,7 @@ class Reporter:
             homes=self._homes_of(nic),
             receptions=dict(known.of_rules),
             not_received=dict(known.why_not),
-            piloted=autopilot.said(nic, self.memory, time.monotonic_ns()),
+            piloted=receiving.said(nic, self.memory, time.monotonic_ns()),
         )
 
     def names(self) -> Sequence[str]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from atfnd.daemon import cpu_times
 from atfnd.daemon.agenda import Agenda
 from atfnd.daemon.arming import Arming
-from atfnd.daemon.autopiloting import Autopiloting
 from atfnd.daemon.changes import ChangeLog
 from atfnd.daemon.chores import Pace, Rounds, Shortage, bugs
 from atfnd.daemon.cpu_times import Loads
@@ -118,8 +117,7 @@ class Supervisor:
             operator_journal,
             log,
         )
-        self._trying = Trying(engine, executor, observer)
-        self._autopiloting = Autopiloting(engine, executor, sessions)
+        self._trying = Trying(engine, executor, sessions, observer)
         self._reporter = reporter = Reporter(
             engine, sessions, observer, observer_why, in_force, changes,
             arming.read_cpus,
@@ -151,8 +149,7 @@ class Supervisor:
         )
         self._guarding = guarding = Guarding(
             nics, operator, engine, observer, in_force, reload.put,
-            lambda: measuring.under_way or recorder.asked() or self._trying.pressing()
-            or self._autopiloting.pressing(), log,
+            lambda: measuring.under_way or recorder.asked() or self._trying.pressing(), log,
         )  # fmt: skip
         measuring.begins = guarding.end
         operator.end_measurement = self._ordered
@@ -271,8 +268,7 @@ class Supervisor:
         chores += [self._pairing.keep(), self._remembering.keep(self.pace)]
         chores.append(cpu_times.keep(self._spent))
         chores += map(rounds.regularly, looks)
-        for trials in (self._trying, self._autopiloting):
-            chores.append(rounds.regularly(trials.look, trials.pressing))
+        chores.append(rounds.regularly(self._trying.look, self._trying.pressing))
         if self._observer.poll_interval_s() is not None:
             chores.append(self._poll(rounds.part()))
         return [bugs(loop, self._shortage), *map(asyncio.ensure_future, chores)]

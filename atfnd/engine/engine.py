@@ -14,11 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
+from atfnd.compare.trials import Trials, Turned
 from atfnd.engine import audit, hash_key, host_settings, reception
-from atfnd.engine.autopilot import autopilot
-from atfnd.engine.autopilot.autopilot import Piloted
-from atfnd.engine.autopilot.pilot import QueueWindow
-from atfnd.engine.autopilot.queue_usage import QueuesReading, queue_windows, threads_of
 from atfnd.engine.command import (
     Adopt,
     Begin,
@@ -90,7 +87,6 @@ from atfnd.engine.event import (
     PortsLooked,
     QueuesLooked,
     QueuesLoosened,
-    QueuesRead,
     RemainsDue,
     Resumed,
     Reviewed,
@@ -131,8 +127,10 @@ from atfnd.engine.table.memory import (
     RfsQueues,
     RulesInForce,
 )
-from atfnd.engine.trials.trials import Application
-from atfnd.engine.trials.usage import UsageReading, windows
+from atfnd.engine.trials import receiving
+from atfnd.engine.trials.placing import application_looks
+from atfnd.engine.trials.subjects import PLACING, Application
+from atfnd.engine.trials.usage import UsageReading, threads_of
 from atfnd.model import (
     Accepted,
     Action,
@@ -186,6 +184,9 @@ NEWS = {
     Verdict.RESYNC,
 }  # other ends are only counted: the write itself is already in the log
 
+_FlowsOf = Mapping[Application, Sequence[Flow]]
+_Readings = tuple[UsageReading, UsageReading]  # of the look before, and of this one
+
 
 class Engine:
     """`memory` is what it knows at first."""
@@ -196,10 +197,8 @@ class Engine:
         self.forwarding = Forwarding()
         self._heirs: dict[int, int] = {}  # sockets that take over the filter of a closed one: CPU
         self._audited: set[int] = set()  # living sockets that had an entry at the last audit
-        # By applications that are tried, at the last look, and what was in force then.
+        # By what is tried, at the last look, and what was in force then.
         self._used: tuple[UsageReading | None, RulesInForce | None] = None, None
-        # By queues whose reception is `auto`, at the last look, and what was in force then.
-        self._queues: tuple[QueuesReading | None, RulesInForce | None] = None, None
         self._watched: frozenset[int] = frozenset()  # ports whose accepts are watched
         self._commands: list[Command] = []
         self._handlers: Mapping[type, Callable[[Any, int], None]] = {
@@ -633,7 +632,7 @@ class Engine:
         if cpu.waiting:
             self._begin(steer.paid(self.views, self.memory, now_ns))
 
-    # ---- trials of the placement `auto`
+    # ---- trials: the placement and the reception `auto`
 
     def tried(self) -> Mapping[Application, Sequence[Flow]]:
         """What the next `UsageRead` must tell of: the applications that are tried, or may be."""
@@ -650,27 +649,66 @@ class Engine:
             if nic.armed and nic.up and nic.method is SteeringMethod.FILTERS
         }
 
+    def tried_queues(self) -> Mapping[str, Mapping[int, Collection[Thread]]]:
+        """What it must tell of, too: by NIC, the queues whose reception is `auto`, with the threads
+        that use their flows."""
+        found = {}
+        for name, nic in self.views.items():
+            if asking := receiving.asking(nic, self.memory):
+                threads = threads_of(name, self.memory)
+                found[name] = {queue: threads.get(queue, {}).keys() for queue in asking}
+        return found
+
     def _usage_read(self, event: UsageRead, now_ns: int) -> None:
-        """A trial ends when its NIC no longer takes our filters, or when another policy comes into
+        """A trial ends when its NIC can no longer be changed, or when another policy comes into
         force."""
-        memory, nics, trials = self.memory, self._tried_on(), self.memory.trials
         (before, in_force), now = self._used, event.reading
-        self._used = now, memory.in_force
-        turned = trials.abandon(nics, "its NIC no longer takes our filters", now_ns)
-        if in_force is not memory.in_force:
-            turned += trials.abandon((), "another policy is in force", now_ns)
-        elif before is not None and now is not None:
-            for name, nic in nics.items():
-                of = windows(before, now, nic, event.flows, memory)
-                turned += trials.look(name, of, now_ns)
-        elif not event.flows:
-            turned += trials.abandon((), "it has no flows", now_ns)
+        self._used = now, self.memory.in_force
+        read = None if before is None or now is None else (before, now)
+        renewed = in_force is not self.memory.in_force
+        why = "another policy is in force" if renewed else None
+        self._placements_tried(event.flows, read, why, now_ns)
+        for name, nic in self.views.items():
+            self._reception_tried(name, nic, read, why, now_ns)
+
+    def _placements_tried(
+        self, flows_of: _FlowsOf, read: _Readings | None, why: str | None, now_ns: int
+    ) -> None:
+        """`why`: they end."""
+        memory, nics = self.memory, self._tried_on()
+        for name in {**memory.trials, **{each.nic: None for each in flows_of}}:
+            trials, nic = memory.trials.setdefault(name, Trials(PLACING)), nics.get(name)
+            turned = list[Turned[Application]]()
+            if nic is None:
+                turned = trials.abandon("its NIC no longer takes our filters", now_ns)
+            elif why is not None or not flows_of:
+                turned = trials.abandon(why or "it has no flows", now_ns)
+            elif read is not None:
+                turned = trials.look(application_looks(*read, nic, flows_of, memory), now_ns)
+            for each in turned:
+                what, rule = f"{each.subject.comm}: {each.what}", each.subject.rule_name
+                self._log(each.kind, what, each.why, nic=name, policy=rule)
+                if nic is not None:
+                    flows = flows_of.get(each.subject, ())
+                    self._look_again(nic, [flow.key for flow in flows], now_ns)
+
+    def _reception_tried(
+        self, name: str, nic: NicView, read: _Readings | None, why: str | None, now_ns: int
+    ) -> None:
+        memory, writable = self.memory, nic.armed and nic.up
+        trials, turned = memory.nics[name].reception.auto, list[Turned[int]]()
+        if why is not None or not writable:
+            turned += trials.abandon(why or "the NIC is not armed, or down", now_ns)
+        rules = receiving.asking(nic, memory)
+        if writable:
+            turned += receiving.asked(nic, rules, memory)
+            looks = {} if read is None else receiving.queue_looks(*read, nic, memory)
+            turned += trials.look(looks, now_ns)
         for each in turned:
-            name, rule = each.application.nic, each.application.rule_name
-            self._log(each.kind, each.what, each.why, nic=name, policy=rule)
-            if name in nics:
-                flows = event.flows.get(each.application, ())
-                self._look_again(nics[name], [flow.key for flow in flows], now_ns)
+            what, rule = f"queue {each.subject}: {each.what}", rules.get(each.subject)
+            self._log(each.kind, what, each.why, nic=name, policy=rule or None)
+        if turned:
+            self._begin(reception.due(nic, memory, now_ns))
 
     def _look_again(self, nic: NicView, flows: Sequence[FlowKey], now_ns: int) -> None:
         """The placement of these flows has changed."""
@@ -685,39 +723,6 @@ class Engine:
         for flow in flows if self.memory.in_force.elsewhere else ():
             if flow.target_cpu is not None and flow.thread is not None:
                 self._say(Expect(flow.cookie, flow.target_cpu, now_ns))
-
-    # ---- the autopilot: the reception `auto`
-
-    def piloted(self) -> Mapping[str, Mapping[int, Collection[Thread]]]:
-        """What the next `QueuesRead` must tell of: by NIC, the queues whose reception is `auto`,
-        with the threads that use their flows."""
-        found = {}
-        for name, nic in self.views.items():
-            if asking := autopilot.asking(nic, self.memory):
-                threads = threads_of(name, self.memory)
-                found[name] = {queue: threads.get(queue, {}).keys() for queue in asking}
-        return found
-
-    def _queues_read(self, event: QueuesRead, now_ns: int) -> None:
-        """A trial ends when its NIC can no longer be written, or another policy comes into
-        force."""
-        memory, now = self.memory, event.reading
-        (before, in_force), self._queues = self._queues, (now, memory.in_force)
-        for name, nic in self.views.items():
-            turned = list[Piloted]()
-            if in_force is not memory.in_force:
-                turned += autopilot.abandon(nic, "another policy is in force", memory, now_ns)
-            elif not (nic.armed and nic.up):
-                turned += autopilot.abandon(nic, "the NIC is not armed, or down", memory, now_ns)
-            if nic.armed and nic.up:
-                asking, windows = autopilot.asking(nic, memory), dict[int, QueueWindow]()
-                if before is not None and now is not None:
-                    windows = queue_windows(before, now, nic, asking, memory)
-                turned += autopilot.look(nic, windows, memory, now_ns)
-            for each in turned:
-                self._log(each.kind, each.what, each.why, nic=name, policy=each.rule_name or None)
-            if turned:
-                self._begin(reception.due(nic, memory, now_ns))
 
     # ---- births
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
-from atfnd.engine.autopilot.queue_usage import QueuesReading
 from atfnd.engine.command import AskBalancer
 from atfnd.engine.filters.listeners import ServedPort
-from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.subjects import Application
 from atfnd.engine.trials.usage import UsageReading
 from atfnd.model import (
     Action,
@@ -86,7 +85,6 @@ __all__ = [
     "PortsLooked",
     "QueuesLooked",
     "QueuesLoosened",
-    "QueuesRead",
     "RemainsDue",
     "Resumed",
     "Reviewed",
@@ -417,16 +415,11 @@ class CpuSpent(NamedTuple):
 
 
 class UsageRead(NamedTuple):
-    """What the applications that `Engine.tried` names have used until now. None: there are none."""
+    """What the applications of `Engine.tried`, and the queues of `Engine.tried_queues`, have used
+    until now. None: there are none."""
 
     flows: Mapping[Application, Sequence[Flow]]
     reading: UsageReading | None
-
-
-class QueuesRead(NamedTuple):
-    """What the queues that `Engine.piloted` names have received until now. None: there are none."""
-
-    reading: QueuesReading | None
 
 
 class PortsLooked(NamedTuple):
@@ -549,7 +542,6 @@ Event = (
     | AuditDue | PortsDue | PortsJudged | QueuesLooked | RemainsDue | LoadRead | CpuSpent
     | BirthsDetached | CpusRead | SettingsDue | OriginalsRead | SpreadRead | EntriesLooked
     | EntriesDue | EntriesWritten | EntriesLeftAlone | HeirFound | UndoDue | TakenOut | UsageRead
-    | QueuesRead
     | NicRenamed
     | CpusChanged | QueuesLoosened | InterruptsSpared | BalancersFound | BalancerRead
     | BalancerAsked | BansEnding

@@ -12,8 +12,8 @@ The rules:
 4. A value that another program wrote over ours is left alone (`nic.manual`).
 5. Where the kernel has the values for the whole interface only (before 6.13), a flow rule cannot
    ask for its own.
-6. `auto` is what the autopilot has chosen for the queue; interrupts, before it has. For a whole
-   interface it is refused.
+6. `auto` is what trials have shown for the queue (`trials.receiving`); interrupts, before they
+   have. For a whole interface it is refused.
 7. A thread polls without end (`busy`) only where another CPU, online and not isolated, is left;
    the first queues by name and number have it.
 
@@ -27,7 +27,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from atfnd.engine.autopilot.pilot import INTERRUPT
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
@@ -162,8 +161,7 @@ def in_force(nic: NicView, queue: int, wanted: Reception, memory: Memory) -> Rec
     """What a queue is to have now, of which a policy wants this."""
     if wanted.mode is not ReceptionMode.AUTO:
         return wanted
-    state = memory.nics[nic.name].reception.auto.get(queue)
-    return INTERRUPT if state is None else state.reception
+    return memory.nics[nic.name].reception.auto.state(queue).side
 
 
 def can_have(nic: NicView, queue: int, reception: Reception, memory: Memory) -> bool:

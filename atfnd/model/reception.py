@@ -45,7 +45,7 @@ class ReceptionMode(Enum):
     SUSPENDED = "suspended"  # the application's epoll polls while it finds events; else as deferred
     DEDICATED = "dedicated"  # a NAPI thread polls with a pause, until it has been idle for long
     BUSY = "busy"  # a NAPI thread polls without end
-    AUTO = "auto"  # one of these, as measured (`engine.autopilot`)
+    AUTO = "auto"  # one of these, as measured (`engine.trials`)
 
 
 @dataclass(frozen=True, slots=True)

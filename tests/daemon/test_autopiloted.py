@@ -68,7 +68,7 @@ def test_a_queue_is_tried_under_load_and_what_is_reported_is_what_the_kernel_has
     bed.start()
     shown = until(
         lambda: [r for r in bed.daemon.get("/v1/queues")["queues"] if r["reception_auto"]],
-        "the autopilot looks",
+        "it is looked at",
     )
     assert shown is not None
     assert {row["reception_auto"].split(",")[0] for row in shown} == {"auto: interrupt"}

@@ -100,7 +100,7 @@ class Bench:
         self.moved = list[Plan]()
         monkeypatch.setattr("atfnd.daemon.trying.cpu_time", self.kernel.cpu_time)
         monkeypatch.setattr("time.monotonic_ns", lambda: self.kernel.now_ns)
-        self.trying = Trying(self.engine, executor, observer)
+        self.trying = Trying(self.engine, executor, {}, observer)
         self.take(NicAttached(NIC, armed=True))
         event = seen(1, 0, bytes=0, off_since_ns=self.kernel.now_ns)
         self.take(SocketReported("nic", event, rule))
@@ -169,11 +169,11 @@ def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     assert [a.new for plan in bench.moved for a in plan] == [1, 0, 1]
     assert bench.kernel.flow.target_cpu == 1
     (event,) = [each for each in bench.log.after(0, 10) if each.kind == "kept"]
-    assert (event.nic, event.policy, event.what) == ("nic", "rest", "app: near llc")
+    assert (event.nic, event.policy, event.what) == ("nic", "rest", "app: near core -> near llc")
     assert event.why.startswith("1.00 x the bytes a CPU-second, 2.00 x the bytes a second")
     remark = auto.said(bench.kernel.flow, bench.memory, bench.kernel.now_ns)
     assert remark is not None
-    assert remark.startswith("auto: llc since")
+    assert remark.startswith("auto: near llc since")
 
 
 def test_what_does_not_pay_goes_back(make: Make) -> None:
@@ -209,7 +209,8 @@ def test_a_nic_that_takes_no_filters_any_more_ends_a_trial(
     bench.look(20)
     assert bench.events() == ["trial", "back"]
     assert len(bench.moved) == moved
-    assert bench.memory.trials.placement(next(iter(bench.memory.trials.states))) is (Placement.CORE)
+    (state,) = bench.memory.trials["nic"].states.values()
+    assert state.side is Placement.CORE
 
 
 def test_another_policy_ends_a_trial_and_its_window(make: Make) -> None:

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atfnd.engine.autopilot.autopilot import said
-from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED
-from atfnd.engine.autopilot.queue_usage import QueueCount, QueuesReading
 from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import Event, MovesReported, OriginalsRead, QueuesRead
+from atfnd.engine.event import Event, MovesReported, OriginalsRead, UsageRead
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.trials.receiving import said
+from atfnd.engine.trials.subjects import DEFERRED, INTERRUPT, SUSPENDED
+from atfnd.engine.trials.usage import QueueCount, UsageReading
 from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode, Thread
 from atfnd.model.reception import OF_NAPI
 from tests.values import NIC, THREAD, flow, memory_of, one_rule
@@ -143,7 +143,7 @@ class Machine:
                 idle_ns = dict.fromkeys(idle_ns, 0)
             ran_ns = {THREAD.tid: self._ran_ns, OTHER.tid: 0}
             time = CpuTime(self.now_ns, {}, {}, ran_ns, {}, idle_ns)
-            self.take(QueuesRead(QueuesReading(time, counts)))
+            self.take(UsageRead({}, UsageReading(time, counts=counts)))
         return [each.kind for _, each in self.log[before:]]
 
     def until(self, kind: str, seconds: float = 300.0) -> Log:

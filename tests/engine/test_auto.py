@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from atfnd.compare.trial import Trial, TrialPhase
+from atfnd.compare.trials import Trials
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.indirection import entries
@@ -15,8 +17,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.placement.auto import applications, placement_of, said
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.plan import copy_of, foreseen
-from atfnd.engine.trials.trial import LLC, State, TrialPhase
-from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.subjects import LLC, PLACING, Application
 from atfnd.model import (
     ActionKind,
     Connecting,
@@ -45,7 +46,9 @@ def waiting(machine: Machine) -> set[FlowKey]:
 
 
 def away(machine: Machine, phase: TrialPhase = TrialPhase.KEPT) -> None:
-    machine.memory.trials.states[APP] = State(phase)
+    side = Placement.CORE if phase is TrialPhase.AGAIN else LLC
+    trials = machine.memory.trials.setdefault("nic", Trials(PLACING))
+    trials.states[APP] = Trial(PLACING, side, "", phase)
 
 
 def test_a_flow_goes_to_its_core_at_first() -> None:
@@ -79,7 +82,7 @@ def test_its_flows_and_no_others_go_where_its_trial_has_them() -> None:
     machine = Machine(AUTO)
     machine.uses(cpu=0, number=1)
     machine.uses(cpu=0, number=2, thread=OTHER)
-    away(machine, TrialPhase.AWAY)
+    away(machine, TrialPhase.TRIED)
     (action,) = steer.take_up(NIC, machine.memory, machine.now_ns, only=[key(1)])
     assert (action.kind, action.key, action.new) == (ActionKind.REWRITE, key(1), 1)
     machine.carry_out((action,))
@@ -87,7 +90,7 @@ def test_its_flows_and_no_others_go_where_its_trial_has_them() -> None:
     assert (machine.flow(1).target_cpu, machine.flow(2).target_cpu) == (1, 0)
     machine.uses(cpu=0, number=3)
     machine.uses(cpu=0, number=4)
-    away(machine, TrialPhase.HOME)
+    away(machine, TrialPhase.AGAIN)
     some = steer.take_up(NIC, machine.memory, machine.now_ns, only=[key(1), key(3), key(99)])
     assert [(action.key, action.new) for action in some] == [(key(1), 0), (key(3), 0)]
 
@@ -125,7 +128,7 @@ def test_on_its_core_a_queue_follows_its_thread_and_off_it_none_does() -> None:
     assert machine.memory.nics["nic"].owned == {}
     assert machine.flow().target_cpu == 1
     assert all(action.kind is not ActionKind.QUEUE_CPU for action in machine.uses(cpu=2))
-    del machine.memory.trials.states[APP]
+    del machine.memory.trials["nic"].states[APP]
     machine.carry_out(steer.take_up(NIC, machine.memory, machine.now_ns))
     machine.carry_out(steer.own(NIC, frozenset(range(4)), machine.memory, machine.now_ns))
     assert [each.owner for each in machine.memory.nics["nic"].owned.values()] == [
@@ -178,7 +181,7 @@ def test_nothing_is_said_of_other_placements() -> None:
     machine.uses(cpu=0)
     clause = said(machine.flow(), machine.memory, 0)
     assert clause is not None
-    assert clause.startswith("auto: core")
+    assert clause.startswith("auto: near core")
 
 
 def test_an_adopted_flow_is_on_its_core_until_its_thread_is_known() -> None:

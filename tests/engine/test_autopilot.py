@@ -9,11 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine.autopilot.pilot import DEFERRED, INTERRUPT, SUSPENDED
+from atfnd.compare.trial import Trial, TrialPhase
+from atfnd.compare.trials import Trials
 from atfnd.engine.event import Disarmed
-from atfnd.engine.trials.trial import State, TrialPhase
-from atfnd.engine.trials.trials import Application
-from atfnd.model import Reception, ReceptionMode
+from atfnd.engine.trials.subjects import (
+    DEFERRED,
+    INTERRUPT,
+    LLC,
+    PLACING,
+    SUSPENDED,
+    Application,
+)
+from atfnd.model import Placement, Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI, TIMEOUT
 from tests.engine.piloted import ARMED, FIXED, FULL, OTHER, ZERO, Machine, carried, delay_us
 from tests.values import THREAD
@@ -205,13 +212,17 @@ def test_one_queue_of_a_nic_is_tried_at_a_time_the_one_that_carries_most_first()
 
 def test_nothing_is_tried_during_a_trial_of_where_flows_belong() -> None:
     machine = Machine(FULL)
-    states, app = machine.memory.trials.states, Application("nic", "rest", "app", None)
-    states[app] = State(TrialPhase.AWAY)
+    machine.engine._placements_tried = lambda *of: None  # type: ignore[method-assign]
+    trials: Trials[Application, Placement] = Trials(PLACING)
+    app = Application("nic", "rest", "app", None)
+    trying = Trial(PLACING, LLC, "", TrialPhase.TRIED)
+    machine.memory.trials["nic"] = trials
+    trials.states[app] = trying
     assert machine.look(MINUTE_S) == []
     assert "another trial goes on" in machine.said()
-    states[app] = State()
+    del trials.states[app]
     machine.until("trial")
-    states[app] = State(TrialPhase.AWAY)
+    trials.states[app] = trying
     assert machine.look() == ["back"]
     assert machine.mode == INTERRUPT
 
@@ -264,7 +275,7 @@ def test_a_policy_that_no_longer_asks_ends_it() -> None:
     assert machine.look() == ["back"]
     assert machine.log[-1][1].what == f"queue 0: {SUSPENDED} -> as its policy asks"
     assert machine.mode == INTERRUPT
-    assert machine.memory.nics["nic"].reception.auto == {}
+    assert machine.memory.nics["nic"].reception.auto.states == {}
 
 
 def test_a_trial_ends_with_the_policy_and_with_the_nic() -> None:

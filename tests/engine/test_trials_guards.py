@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from atfnd.compare.trial import Rest, Trial, TrialPhase
+from atfnd.compare.trials import Trials
+from atfnd.compare.window import paid
 from atfnd.engine.placement.auto import applications
-from atfnd.engine.trials.trial import LLC, State, TrialPhase, TrialTerms
-from atfnd.engine.trials.trials import Trials
+from atfnd.engine.trials.placing import looked
+from atfnd.engine.trials.subjects import LLC, PLACING, Application
 from atfnd.engine.trials.usage import windows
-from atfnd.engine.trials.window import compare
 from atfnd.model import FlowState, Placement
+from tests.compare.trying import APP, SECOND_NS, Load, World
 from tests.engine.test_steer_placements import Machine
 from tests.engine.test_usage import AUTO, BEFORE, MB, NAPI0, NAPI1, look
-from tests.engine.trying import APP, SECOND_NS, Load, World
 from tests.values import NIC, THREAD, key
 
 __all__: list[str] = []
 
-TERMS = TrialTerms()
 OTHER = APP._replace(nic="other")
 BUSY = APP._replace(comm="busy")
 NOW_NS = 10**12
@@ -27,14 +28,13 @@ NOW_NS = 10**12
 def test_a_trial_on_one_nic_does_not_keep_another_from_its_own() -> None:
     world = World()
     world.until("trial")
-    while not world.trials.states.get(OTHER, State()).trying:
+    while not world.on("other").trying:
         world.look(APP, OTHER)
         assert world.state.trying  # all the time
-    assert world.trials.trying("nic")
-    assert world.trials.trying("other")
-    world.trials.abandon(["other"], "events were lost", world.now_ns)
-    assert not world.trials.trying("nic")
-    assert world.trials.trying("other")
+    assert world.on().trying
+    world.on().abandon("events were lost", world.now_ns)
+    assert not world.on().trying
+    assert world.on("other").trying
 
 
 def test_a_core_counts_as_full_only_in_windows_in_a_row() -> None:
@@ -51,51 +51,38 @@ def test_a_core_counts_as_full_only_in_windows_in_a_row() -> None:
 def test_a_trial_begins_with_a_window_as_short_as_its_own() -> None:
     """Looks are rare until it is pressing: the window in which the pause ends may be long."""
     world = World()
-    begun_ns = world.trials.begun_ns["nic"] = world.now_ns
-    while world.now_ns < begun_ns + TERMS.every_ns:
-        assert not world.trials.pressing(world.now_ns)
+    begun_ns = world.on().begun_ns = world.now_ns
+    while world.now_ns < begun_ns + PLACING.between_ns:
+        assert not world.on().pressing(world.now_ns)
         assert world.look() == []
-    assert world.trials.pressing(world.now_ns)
+    assert world.on().pressing(world.now_ns)
     assert world.look() == ["trial"]
 
 
-def test_trials_on_a_nic_that_is_not_to_blame_go_on() -> None:
-    trials = Trials()
-    trials.states = type(trials.states)(
-        {APP: State(TrialPhase.AWAY), OTHER: State(TrialPhase.HOME)}
-    )
-    (turned,) = trials.abandon(["other"], "events were lost", NOW_NS)
-    assert turned.application == APP
-    assert trials.states[OTHER].phase is TrialPhase.HOME
-
-
-def test_what_was_not_seen_for_the_longest_is_forgotten_and_no_trial() -> None:
-    """The flows of a trial that is forgotten would stay where it put them."""
-    trials, plain = Trials(), Load(1e5, 0.1)
-    apps = [APP._replace(comm=f"app{number}") for number in range(1023)]
-    away = State(TrialPhase.AWAY, since_ns=NOW_NS, before=plain.window(0, None))
-    trials.states[OTHER] = away  # its NIC is not looked at
-    for each in apps:
-        trials.states[each] = State()
-    seen_again, new = apps[0], APP
-    seen = {each: plain.window(NOW_NS, None, there=False) for each in (seen_again, new)}
-    trials.look("nic", seen, NOW_NS)
-    assert trials.states.keys() == {OTHER, *apps, new} - {apps[1]}
-    assert trials.states[OTHER] is away
+def test_a_trial_is_never_forgotten() -> None:
+    """Its flows would stay where it put them."""
+    trials: Trials[Application, Placement] = Trials(PLACING)
+    plain = Load(1e9, 0.1)
+    apps = [APP._replace(comm=f"app{number}") for number in range(1100)]
+    first, window = apps[0], plain.window(NOW_NS, None, there=False)
+    trials.states[first] = Trial(PLACING, LLC, "", TrialPhase.TRIED, since_ns=NOW_NS, before=window)
+    trials.look({each: looked(trials.state(each), window, True) for each in apps}, NOW_NS)
+    assert trials.states.keys() == {first, *apps[77:]}
+    assert trials.states[first].trying
 
 
 def test_what_was_good_for_long_is_tried_again_soon() -> None:
     world = World()
     world.until("kept")
-    state = replace(world.state, failed=3)
+    state = replace(world.state, rests={LLC: Rest(3, 0)})
     for kept_ns, wait_ns in (
-        (TERMS.back_off_max_ns, TERMS.back_off_ns),
-        (0, 8 * TERMS.back_off_ns),
+        (PLACING.back_off_max_ns, PLACING.back_off_ns),
+        (0, 8 * PLACING.back_off_ns),
     ):
-        world.trials.states[APP] = replace(state, since_ns=world.now_ns - kept_ns, count=0)
+        world.on().states[APP] = replace(state, since_ns=world.now_ns - kept_ns, count=0)
         world.core = world.llc = Load(1e8, 0.1)
         world.until("back")
-        assert world.state.not_before_ns - world.now_ns == wait_ns
+        assert world.rest_ns == wait_ns
 
 
 def test_windows_are_of_one_nic() -> None:
@@ -132,7 +119,7 @@ def test_a_flow_that_comes_by_the_filter_of_its_port_is_led() -> None:
 def test_the_fullest_cpu_is_that_of_the_most_work() -> None:
     window = Load(1e9, 0.5).window(NOW_NS, Placement.CORE, app_cpus=frozenset({0, 1}))
     busy = window._replace(spent_ns={0: SECOND_NS, 1: SECOND_NS // 2})
-    assert busy.fullest() == (0, 0.5)
+    assert busy.fullest({0, 1}) == (0, 0.5)
 
 
 def test_a_wait_for_a_cpu_counts_as_time_that_a_byte_took() -> None:
@@ -145,5 +132,5 @@ def test_both_are_charged_for_all_cpus_of_either() -> None:
     """On the core, CPU 2 did other work of it that is not there when it is off the core."""
     core = Load(1e9, 0.5).window(NOW_NS, None, rx_cpus=frozenset({2}))
     core = core._replace(spent_ns={0: SECOND_NS, 2: SECOND_NS})
-    compared = compare(TERMS.margin, Load(1e9, 0.5).window(NOW_NS, LLC), core)
+    compared = paid(PLACING.margin, Load(1e9, 0.5).window(NOW_NS, LLC), core)
     assert compared.usual.bytes_per_cpu_s == 1e9

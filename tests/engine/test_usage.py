@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from atfnd.compare.trial import Trial, TrialPhase
+from atfnd.compare.trials import Trials
+from atfnd.compare.window import Window
 from atfnd.engine.placement.auto import applications
-from atfnd.engine.trials.trial import State, TrialPhase
-from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.placing import application_looks
+from atfnd.engine.trials.subjects import LLC, PLACING, Application
 from atfnd.engine.trials.usage import UsageReading, windows
-from atfnd.engine.trials.window import Window
 from atfnd.model import CpuTime, FlowKey, NicView, Placement
 from tests.engine.test_steer_placements import Machine
 from tests.values import NIC, RULE, THREAD, key
@@ -64,9 +66,9 @@ def test_its_threads_softirqs_and_napi_threads_are_what_it_costs() -> None:
     assert (window.began_ns, window.ended_ns) == (10 * SECOND_NS, 12 * SECOND_NS)
     assert window.bytes == 6 * MB
     assert window.spent_ns == {0: (1200 + 100 + 300) * MB, 1: (300 + 400) * MB}
-    assert window.fullest() == (0, 0.8)
+    assert window.fullest(window.app_cpus) == (0, 0.8)
     assert (set(window.app_cpus), set(window.rx_cpus)) == ({0}, {0})
-    assert (window.there, window.void, window.nowhere) == (True, None, None)
+    assert (window.there, window.void) == (True, None)
 
 
 def test_a_cpu_spends_no_more_than_it_was_busy() -> None:
@@ -117,7 +119,8 @@ def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() 
     machine, now = Machine(AUTO), look(12, {0: (600, 100)}, {THREAD.tid: 60})
     machine.uses(cpu=0)
     assert reported(now, machine=machine).there
-    machine.memory.trials.states[APP] = State(TrialPhase.AWAY)
+    trials = machine.memory.trials["nic"] = Trials(PLACING)
+    trials.states[APP] = Trial(PLACING, LLC, "", TrialPhase.TRIED)
     assert not reported(now, machine=machine).there
     led = machine.flow()._replace(target_queue=1)
     machine.memory.table.put(led)
@@ -128,10 +131,10 @@ def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() 
     assert not reported(now, machine=machine).there
 
 
-def test_where_no_queue_is_under_its_cache_it_is_said() -> None:
-    nic = replace(NIC, queues=(NIC.queues[0], NIC.queues[2]))
-    machine, now = Machine(AUTO, nic=nic), look(12, {0: (600, 100)}, {THREAD.tid: 60})
-    machine.uses(cpu=0)
-    said = reported(now, nic=nic, machine=machine).nowhere
-    assert said is not None
-    assert said.startswith("near llc: no queue is delivered on another core")
+def test_where_no_queue_is_under_its_cache_nothing_can_be_tried() -> None:
+    for nic, able in ((NIC, (LLC,)), (replace(NIC, queues=(NIC.queues[0], NIC.queues[2])), ())):
+        machine, now = Machine(AUTO, nic=nic), look(12, {0: (600, 100)}, {THREAD.tid: 60})
+        machine.uses(cpu=0)
+        machine.memory.trials["nic"] = Trials(PLACING)
+        flows = applications(machine.memory, {"nic"})
+        assert application_looks(BEFORE, now, nic, flows, machine.memory)[APP].able == able

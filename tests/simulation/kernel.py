@@ -194,7 +194,6 @@ class Kernel:
             "daemon.balancing.running": self.balancers.running,
             "daemon.balancing.spared": self.balancers.spared,
             "daemon.handshakes.Births": lambda: WorldBirths(self.machine, self.descriptors),
-            "daemon.autopiloting.cpu_time": self._cpu_time,
             "daemon.flow_rules.cpuset_of": lambda tid: None,
             "daemon.cpu_times.cpu_time": self._cpu_time,
             "daemon.cpu_times.spent_ns": lambda: self.spent_ns,

@@ -24,7 +24,7 @@ IMPORTS_ONLY = {
     "errors": {"errors"},
     "trust": {"trust"},
     "socket_path": {"socket_path"},
-    "engine": {"engine", "move", "model"},
+    "engine": {"engine", "move", "compare", "model"},
     "diagnose": {"diagnose", "model"},
     "compare": {"compare", "model"},
     "move": {"move", "model"},
@@ -240,12 +240,12 @@ QUESTIONS = {
     "by_state", "cookies", "cpu_use", "dedicated", "deferred", "filters_in",
     "flows_to_match", "of_cookie",
     "get", "has_births", "items", "keys", "knows_flows", "may_have_moved",
-    "next_due_ns", "outlived", "piloted", "planned", "ports_to_judge", "ports_to_match", "pressing",
+    "next_due_ns", "outlived", "planned", "ports_to_judge", "ports_to_match", "pressing",
     "shared_ports", "slots", "standing", "steered", "steering", "threads",
-    "tried", "values", "forwarding_settled", "why_forwarded", "why_no_port",
+    "tried", "tried_queues", "values", "forwarding_settled", "why_forwarded", "why_no_port",
 }  # fmt: skip
 READERS = {
-    "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "autopilot.said",
+    "Agenda", "Balancing", "Joined", "OperatorCommands", "Status", "auto.said", "receiving.said",
     "copy_of", "dict", "glance", "host_settings.shown", "len", "list", "listeners",
     "matching.again", "t_delete_in_force_ns",
     "NicSession",  # it shows the view

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+from atfnd.compare.trials import Trials
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.trials.trials import Application
+from atfnd.engine.trials.subjects import PLACING, Application
 from atfnd.model import Flow, FlowState, Placement, Thread
 
 __all__ = ["applications", "in_force", "placement_of", "said"]
@@ -23,7 +24,10 @@ def in_force(
         return placement
     if thread is None:
         return Placement.CORE
-    return memory.trials.placement(Application(nic, policy, thread.comm, thread.cgroup))
+    trials = memory.trials.get(nic)
+    if trials is None:
+        return Placement.CORE
+    return trials.state(Application(nic, policy, thread.comm, thread.cgroup)).side
 
 
 def placement_of(flow: Flow, memory: Memory) -> Placement:
@@ -47,7 +51,10 @@ def applications(memory: Memory, nics: Collection[str]) -> dict[Application, lis
 def said(flow: Flow, memory: Memory, now_ns: int) -> str | None:
     """Where its application stands, for `explain`; None: its placement is not `auto`."""
     application = _application(flow, memory)
-    return None if application is None else memory.trials.in_words(application, now_ns)
+    if application is None:
+        return None
+    trials = memory.trials.get(flow.nic) or Trials(PLACING)
+    return trials.in_words(application, now_ns)
 
 
 def _application(flow: Flow, memory: Memory) -> Application | None:

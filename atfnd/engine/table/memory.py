@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from atfnd.engine.autopilot.pilot import PilotState
+from atfnd.compare.trials import Trials
 from atfnd.engine.balancers import Balancers
 from atfnd.engine.cpu_budget import CpuBudget
 from atfnd.engine.filters.listeners import Listeners
@@ -17,7 +17,7 @@ from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
 from atfnd.engine.placement.candidates import Step
 from atfnd.engine.placement.load import FullCpus
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.trials.trials import Trials
+from atfnd.engine.trials.subjects import RECEIVING, Application
 from atfnd.model import (
     Action,
     Cpu,
@@ -213,7 +213,7 @@ class QueueReceptions:
     again_ns: dict[str, int] = field(default_factory=dict)  # not written before
     of_rules: dict[int, tuple[Reception, str]] = field(default_factory=dict)  # by queue
     why_not: dict[int, str] = field(default_factory=dict)  # by queue: it is not as wanted
-    auto: dict[int, PilotState] = field(default_factory=dict)  # by queue (`engine.autopilot`)
+    auto: Trials[int, Reception] = field(default_factory=lambda: Trials(RECEIVING))  # by queue
 
 
 @dataclass(slots=True)
@@ -277,7 +277,8 @@ class Memory:
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     audited_ns: int = 0  # when recent use was last read
-    trials: Trials = field(default_factory=Trials)  # of the placement `auto`
+    # By NIC: of the placement `auto`.
+    trials: dict[str, Trials[Application, Placement]] = field(default_factory=dict)
     balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
     cpu: CpuBudget = field(default_factory=lambda: CpuBudget(1.0))  # of the daemon itself
     host: HostKnown = field(default_factory=HostKnown)  # of the whole machine

@@ -169,7 +169,7 @@ class QueueShown(TypedDict):
     reception_why_not: str | None
     """Why it is not received as the policy asks."""
     reception_auto: str | None
-    """What the autopilot has chosen, and why; null, the policy does not ask for `auto`."""
+    """What trials have shown to be better, and why; null, the policy does not ask for `auto`."""
     cpu: int | None
     """Where it is delivered now."""
     owner: str | None

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.trials.trial import LLC, TrialPhase, TrialTerms
-from atfnd.engine.trials.trials import Application, Trials
+from atfnd.compare.trial import TrialPhase
+from atfnd.compare.trials import Trials
+from atfnd.engine.trials.placing import looked
+from atfnd.engine.trials.subjects import LLC, PLACING, Application
 from atfnd.model import Placement
-from tests.engine.trying import APP, SECOND_NS, Load, World
+from tests.compare.trying import APP, SECOND_NS, Load, World
 from tests.values import key
 
 __all__: list[str] = []
 
-TERMS = TrialTerms()
 BUSY = APP._replace(comm="busy")
 Change = dict[str, Any]
 OTHER_NIC = APP._replace(nic="other")
@@ -36,7 +36,7 @@ def lives(draw: st.DrawFn) -> list[Change]:
             {"void": "events were lost"},
             {"bytes": 0},
             {"there": False},
-            {"nowhere": "there is no such queue"},
+            {"able": False},
             {"flows": frozenset({key(2)})},
         ]
     )
@@ -53,23 +53,23 @@ def test_never_more_trials_than_the_bound(
     began_ns, apps = world.now_ns, (APP, BUSY, OTHER_NIC)
     for changes in life:
         world.look(*apps, **changes)
-        trying = Counter(each.nic for each, state in world.trials.states.items() if state.trying)
-        assert all(count == 1 for count in trying.values())
+        for trials in world.trials.values():
+            assert sum(state.trying for state in trials.states.values()) <= 1
     whole_ns = world.now_ns - began_ns
     begins = [
-        (at_ns, each.application)
+        (at_ns, each.subject)
         for at_ns, each in world.said
-        if each.what.endswith("near core -> near llc")
+        if (each.kind, each.what) == ("trial", "near core -> near llc")
     ]
     for nic in ("nic", "other"):
         here = [at_ns for at_ns, application in begins if application.nic == nic]
-        assert len(here) <= 1 + whole_ns // TERMS.every_ns
+        assert len(here) <= 1 + whole_ns // PLACING.between_ns
         gaps = [later - earlier for earlier, later in pairwise(here)]
-        assert all(gap >= TERMS.every_ns for gap in gaps)
+        assert all(gap >= PLACING.between_ns for gap in gaps)
     for application in apps:
         mine = [at_ns for at_ns, each in begins if each == application]
         gaps = [later - earlier for earlier, later in pairwise(mine)]
-        doubled = [TERMS.back_off_ns << number for number in range(len(gaps))]
+        doubled = [PLACING.back_off_ns << number for number in range(len(gaps))]
         assert all(gap >= least for gap, least in zip(gaps, doubled, strict=True))
 
 
@@ -80,7 +80,7 @@ def test_what_never_pays_ends_on_the_core(core: Load, noise: list[float]) -> Non
     world = World(core=full, llc=full)
     for number in range(400):
         assert "kept" not in world.look(noise=noise[number % len(noise)])
-    assert world.state.trying or world.trials.placement(APP) is Placement.CORE
+    assert world.state.trying or world.placement() is Placement.CORE
     assert world.kinds.count("trial") <= 4  # 13 minutes, and each wait twice as long
 
 
@@ -90,7 +90,7 @@ def test_what_paid_stays_whatever_the_noise(gain: float, noise: list[float]) -> 
     world.until("kept")
     for number in range(400):
         assert world.look(noise=noise[number % len(noise)]) == []
-    assert world.trials.placement(APP) == LLC
+    assert world.placement() == LLC
 
 
 @given(st.integers(5, 40))
@@ -109,9 +109,9 @@ def test_it_is_remembered_without_flows_and_for_new_ones() -> None:
     world.until("kept")
     for _ in range(100):
         world.look(BUSY)  # of ours there is none
-    assert world.trials.placement(APP) == LLC
+    assert world.placement() == LLC
     assert world.look(flows=frozenset({key(7)})) == []
-    assert world.trials.placement(APP) == LLC
+    assert world.placement() == LLC
 
 
 def test_a_trial_ends_with_its_last_flow() -> None:
@@ -122,7 +122,7 @@ def test_a_trial_ends_with_its_last_flow() -> None:
 
 
 def test_the_one_that_carries_most_is_tried_first() -> None:
-    trials = Trials()
+    trials: Trials[Application, Placement] = Trials(PLACING)
     small, big = Load(1e8, 1.0), Load(1e9, 1.0)
     for number in range(1, 4):
         now_ns = number * 2 * SECOND_NS
@@ -130,41 +130,43 @@ def test_the_one_that_carries_most_is_tried_first() -> None:
             APP: small.window(now_ns, Placement.CORE),
             BUSY: big.window(now_ns, Placement.CORE),
         }
-        turned = trials.look("nic", windows, now_ns)
-    assert [each.application for each in turned] == [BUSY]
-    assert trials.placement(APP) is Placement.CORE
+        looks = {app: looked(trials.state(app), window, True) for app, window in windows.items()}
+        turned = trials.look(looks, now_ns)
+    assert [each.subject for each in turned] == [BUSY]
+    assert trials.state(APP).side is Placement.CORE
 
 
 def test_another_one_waits_for_the_end_of_a_slow_trial() -> None:
     world = World(slow=25)
     while world.phase is not TrialPhase.KEPT:
         world.look(APP, BUSY)
-        assert sum(state.trying for state in world.trials.states.values()) <= 1
+        assert sum(state.trying for state in world.on().states.values()) <= 1
     first, last = world.said[0][0], world.said[-1][0]
-    assert last - first > TERMS.every_ns  # BUSY's turn had come, were it not for that
+    assert last - first > PLACING.between_ns  # BUSY's turn had come, were it not for that
 
 
 def test_an_abandoned_trial_is_nobodys_fault() -> None:
     world = World()
     world.until("trial")
-    (turned,) = world.trials.abandon((), "another policy is in force", world.now_ns)
+    (turned,) = world.on().abandon("another policy is in force", world.now_ns)
     assert (turned.kind, turned.why) == ("back", "void: another policy is in force")
-    assert (world.phase, world.state.failed) == (TrialPhase.CORE, 0)
-    assert world.trials.abandon((), "again", world.now_ns) == []
+    assert (world.phase, world.state.rests) == (TrialPhase.USUAL, {})
+    assert world.on().abandon("again", world.now_ns) == []
     world.until("trial")
 
 
 def test_what_was_kept_is_not_abandoned() -> None:
     world = World()
     world.until("kept")
-    assert world.trials.abandon((), "another policy is in force", world.now_ns) == []
-    assert world.trials.placement(APP) == LLC
+    assert world.on().abandon("another policy is in force", world.now_ns) == []
+    assert world.placement() == LLC
 
 
 def test_it_forgets_who_was_not_seen_for_the_longest() -> None:
-    trials, now_ns = Trials(), 10**12
-    idle = Load(1e9, 0.1).window(now_ns, Placement.CORE)
-    every = [Application("nic", "rest", f"app{number}", None) for number in range(2000)]
+    trials: Trials[Application, Placement] = Trials(PLACING)
+    now_ns = 10**12
+    idle = looked(trials.state(APP), Load(1e9, 0.1).window(now_ns, Placement.CORE), True)
+    every = [APP._replace(comm=f"app{number}") for number in range(2000)]
     for some in (every[:1000], every[1000:]):
-        trials.look("nic", dict.fromkeys(some, idle), now_ns)
+        trials.look(dict.fromkeys(some, idle), now_ns)
     assert list(trials.states) == every[-1024:]

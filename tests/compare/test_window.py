@@ -6,14 +6,14 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from atfnd.engine.trials.trial import LLC, TrialTerms
-from atfnd.engine.trials.window import Comparison, Window, WindowFigures, compare
+from atfnd.compare.window import Comparison, Window, WindowFigures, paid
+from atfnd.engine.trials.subjects import LLC, PLACING
 from atfnd.model import Placement
-from tests.engine.trying import Load
+from tests.compare.trying import Load
 
 __all__: list[str] = []
 
-MARGIN = TrialTerms().margin
+MARGIN = PLACING.margin
 factors = st.floats(0.05, 20)
 CORE = WindowFigures(1e9, 2e9, 1.5)
 
@@ -82,16 +82,16 @@ def test_being_better_never_makes_it_worse(
 def test_the_papers_figures() -> None:
     """20 Gb/s on the application's core, 39 on another one of its socket, 28 on another socket."""
     full = on(Load(20e9 / 8, 1.0))
-    assert compare(MARGIN, off(Load(39e9 / 8, 2.0)), full).pays(MARGIN)
-    assert not compare(MARGIN, off(Load(28e9 / 8, 2.0)), full).pays(MARGIN)
+    assert paid(MARGIN, off(Load(39e9 / 8, 2.0)), full).pays(MARGIN)
+    assert not paid(MARGIN, off(Load(28e9 / 8, 2.0)), full).pays(MARGIN)
 
 
 @given(loads, st.lists(loads, min_size=1, max_size=3))
 def test_it_has_to_pay_against_every_window_on_the_core(llc: Load, core: list[Load]) -> None:
     windows = [on(each) for each in core]
-    each_alone = [compare(MARGIN, off(llc), one).pays(MARGIN) for one in windows]
+    each_alone = [paid(MARGIN, off(llc), one).pays(MARGIN) for one in windows]
     # by the CPUs of all: the same ones here
-    assert compare(MARGIN, off(llc), *windows).pays(MARGIN) is all(each_alone)
+    assert paid(MARGIN, off(llc), *windows).pays(MARGIN) is all(each_alone)
 
 
 @given(loads, loads, st.floats(0.5, 50))
@@ -103,7 +103,7 @@ def test_how_long_a_window_is_says_nothing(llc: Load, core: Load, times: float) 
         spent_ns={cpu: int(ns * times) for cpu, ns in first.spent_ns.items()},
         waited_ns={cpu: int(ns * times) for cpu, ns in first.waited_ns.items()},
     )
-    one, other = (compare(MARGIN, each, on(core)) for each in (first, longer))
+    one, other = (paid(MARGIN, each, on(core)) for each in (first, longer))
     for what in ("rate", "efficiency", "time"):
         assert abs(getattr(one, what) / getattr(other, what) - 1) < 1e-4
 
@@ -111,4 +111,4 @@ def test_how_long_a_window_is_says_nothing(llc: Load, core: Load, times: float) 
 @given(loads, loads)
 def test_nothing_carried_is_no_error_and_does_not_pay(llc: Load, core: Load) -> None:
     nothing = off(llc)._replace(bytes=0, spent_ns={}, waited_ns={})
-    assert not compare(MARGIN, nothing, on(core)).pays(MARGIN)
+    assert not paid(MARGIN, nothing, on(core)).pays(MARGIN)

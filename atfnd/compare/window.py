@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from atfnd.model import FlowKey
 
-__all__ = ["Comparison", "Window", "WindowFigures", "compare", "rate_of"]
+__all__ = ["Comparison", "Window", "WindowFigures", "paid", "rate_of"]
 
 
 class WindowFigures(NamedTuple):
@@ -37,29 +37,42 @@ class Window(NamedTuple):
 
     began_ns: int
     ended_ns: int
-    bytes: int  # of its flows, both ways
-    spent_ns: Mapping[int, int]  # by CPU: softirq, NAPI threads, and the application's threads
+    bytes: int  # of its flows, both ways; of a queue: received
+    spent_ns: Mapping[int, int]  # by CPU: softirq, NAPI threads, and its threads
     waited_ns: Mapping[int, int]  # by CPU: these threads, ready to run there
     app_cpus: frozenset[int]  # where its threads run
     rx_cpus: frozenset[int]  # where its packets are led
-    flows: frozenset[FlowKey]
-    there: bool  # at its end every flow was led where its placement asks
-    nowhere: str | None = None  # why `llc` is not available
+    there: bool  # at its end all was as is to be measured
     void: str | None = None  # why it says nothing
+    flows: frozenset[FlowKey] = frozenset()
+    packets: int = 0  # of a queue
+    threads: frozenset[int] = frozenset()  # of a queue: those that use its flows
+    # The same two with all that CPUs were busy with; None: no other figures are known.
+    of_all: tuple[Mapping[int, int], Mapping[int, int]] | None = None
 
     @property
     def length_ns(self) -> int:
         return max(1, self.ended_ns - self.began_ns)
 
     @property
+    def bytes_per_s(self) -> float:
+        return self.bytes * 1e9 / self.length_ns
+
+    @property
     def cpus(self) -> frozenset[int]:
         """All CPUs involved."""
         return self.app_cpus | self.rx_cpus
 
-    def fullest(self) -> tuple[int | None, float]:
-        """The busiest CPU of its threads, and the share of it that they and the network took."""
-        cpu = max(self.app_cpus, key=lambda each: (self._spent(each), -each), default=None)
+    def fullest(self, cpus: Iterable[int]) -> tuple[int | None, float]:
+        """The busiest of these CPUs, and the share of it that was spent."""
+        cpu = max(cpus, key=lambda each: (self._spent(each), -each), default=None)
         return cpu, 0.0 if cpu is None else self._spent(cpu) / self.length_ns
+
+    def beside(self, other: Window) -> Window:
+        """To be compared with that one: where other threads had a part, all of the CPUs counts."""
+        if self.of_all is None or self.threads == other.threads:
+            return self
+        return self._replace(spent_ns=self.of_all[0], waited_ns=self.of_all[1])
 
     def figures(self, cpus: Iterable[int]) -> WindowFigures:
         """By the time spent and waited on these CPUs."""
@@ -67,7 +80,7 @@ class Window(NamedTuple):
         spent_ns = max(1, sum(map(self._spent, on)))
         took_ns = spent_ns + sum(self.waited_ns.get(cpu, 0) for cpu in on)
         return WindowFigures(
-            self.bytes * 1e9 / self.length_ns,
+            self.bytes_per_s,
             self.bytes * 1e9 / spent_ns,
             took_ns / max(1, self.bytes),
         )
@@ -81,7 +94,7 @@ class Comparison(NamedTuple):
 
     usual: WindowFigures
     tried: WindowFigures
-    names: tuple[str, str] = ("core", "llc")
+    names: tuple[str, str] = ("the usual", "it")
 
     @property
     def rate(self) -> float:
@@ -128,14 +141,16 @@ class Comparison(NamedTuple):
         return f"{self}: {usual} {self.usual}, {tried} {self.tried}"
 
 
-def compare(
-    margin: float, tried: Window, *usual: Window, names: tuple[str, str] = ("core", "llc")
+def paid(
+    margin: float, tried: Window, *usual: Window, names: tuple[str, str] = ("the usual", "it")
 ) -> Comparison:
     """Compared with the usual window that speaks most against it; each by what it spent on all CPUs
-    involved in any of them."""
-    cpus = frozenset(tried.cpus.union(*(each.cpus for each in usual)))
-    figures = tried.figures(cpus)
-    verdicts = (Comparison(each.figures(cpus), figures, names) for each in usual)
+    involved in either."""
+    verdicts = []
+    for each in usual:
+        cpus = tried.cpus | each.cpus
+        figures = each.beside(tried).figures(cpus), tried.beside(each).figures(cpus)
+        verdicts.append(Comparison(*figures, names))
     return min(verdicts, key=lambda each: (each.pays(margin), each.gain))
 
 

@@ -6,9 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atfnd.engine.trials.trial import LLC, State, TrialPhase
-from atfnd.engine.trials.trials import Application, Trials, Turned
-from atfnd.engine.trials.window import Window
+from atfnd.compare.trial import Trial, TrialPhase
+from atfnd.compare.trials import Trials, Turned
+from atfnd.compare.window import Window
+from atfnd.engine.trials.placing import looked
+from atfnd.engine.trials.subjects import LLC, PLACING, Application
+from atfnd.model import Placement
 from tests.values import key
 
 __all__ = ["APP", "SECOND_NS", "Load", "World"]
@@ -53,12 +56,14 @@ class World:
     core: Load = Load(1e9, 0.98)
     llc: Load = Load(1.9e9, 1.9)
     slow: int = 1
-    trials: Trials = field(default_factory=Trials)
+    trials: dict[str, Trials[Application, Placement]] = field(default_factory=dict)
     now_ns: int = 10**12
-    said: list[tuple[int, Turned]] = field(default_factory=list)
+    said: list[tuple[int, Turned[Application]]] = field(default_factory=list)
     _moving: dict[Application, tuple[object, int]] = field(default_factory=dict)
 
-    def look(self, *apps: Application, noise: float = 1.0, **changes: Any) -> list[str]:
+    def look(
+        self, *apps: Application, noise: float = 1.0, able: bool = True, **changes: Any
+    ) -> list[str]:
         """Two seconds later; returns the kinds of what was said."""
         self.now_ns += LOOK_NS
         by_nic: dict[str, dict[Application, Window]] = {}
@@ -66,12 +71,16 @@ class World:
             by_nic.setdefault(app.nic, {})[app] = self._window(app, noise, changes)
         turned = []
         for nic, windows in by_nic.items():
-            turned += self.trials.look(nic, windows, self.now_ns)
+            trials = self.on(nic)
+            looks = {
+                app: looked(trials.state(app), window, able) for app, window in windows.items()
+            }
+            turned += trials.look(looks, self.now_ns)
         self.said += [(self.now_ns, each) for each in turned]
         return [each.kind for each in turned]
 
     def _window(self, app: Application, noise: float, changes: dict[str, Any]) -> Window:
-        placement = self.trials.placement(app)
+        placement = self.placement(app)
         was, looks = self._moving.get(app, (placement, self.slow))
         looks = looks + 1 if was == placement else 1
         self._moving[app] = placement, looks
@@ -87,9 +96,20 @@ class World:
                 return reported
         raise AssertionError(f"none of {kinds} in {most} looks: {self.said}")
 
+    def on(self, nic: str = APP.nic) -> Trials[Application, Placement]:
+        return self.trials.setdefault(nic, Trials(PLACING))
+
+    def placement(self, app: Application = APP) -> Placement:
+        return self.on(app.nic).state(app).side
+
     @property
-    def state(self) -> State:
-        return self.trials.states.get(APP, State())
+    def state(self) -> Trial[Placement]:
+        return self.on().state(APP)
+
+    @property
+    def rest_ns(self) -> int:
+        """Until `llc` may be tried again."""
+        return self.state.rests[LLC].until_ns - self.now_ns
 
     @property
     def phase(self) -> TrialPhase:
