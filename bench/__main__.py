@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`python -m bench NAME|all`: run benches, print tables, write build/bench/NAME.{json,png}."""
+"""`python -m bench NAME|all`: run benches, print tables, write build/bench/NAME.{json,png}.
+Without a name: list them."""
 
 from __future__ import annotations
 
@@ -14,28 +15,14 @@ from rich.console import Console
 
 from atfnd.errors import OperatorError
 from bench import (
-    applications,
-    cost,
     forward,
-    guest,
-    locality,
-    looks,
-    migrating,
     ordering,
-    ordering_tcp,
-    overhead,
     owners,
-    pairs_cost,
     protocol_core,
     reaction,
     reception,
     serving,
-    sockets,
-    spending,
-    table,
     transmitted,
-    unpinned,
-    waiting,
 )
 from bench.counted import bounds, cells, kept, pairs
 from bench.ending import ended_in_order
@@ -45,86 +32,58 @@ __all__ = ["BENCHES", "main"]
 
 
 class Bench(NamedTuple):
-    """What it shows, and how many minutes six rounds took on two CPUs, where that was noted."""
+    """What it shows, and on which bed; how many minutes six rounds take on two CPUs, None where
+    nobody noted it."""
 
     run: Callable[[int], Report]
     claim: str
+    bed: str = "lab NIC"
     minutes: int | None = None
 
 
-def _in_guest(name: str, claim: str, minutes: int | None = None) -> Bench:
-    return Bench(partial(guest.run, name), claim, minutes)
-
-
 def _of_papers(name: str, claim: str) -> Bench:
-    return Bench(partial(kept.of_papers, name), claim)
+    return Bench(partial(kept.of_papers, name), claim, "guest")
 
 
-LAB = {
-    "overhead": Bench(overhead.run, "what the observer adds to a socket call"),
-    "cost": Bench(cost.run, "the daemon's CPU and memory by sockets and flows"),
-    "looks": Bench(looks.run, "the engine's look at 10,000 flows"),
-    "spending": Bench(spending.run, "the daemon's CPU for a migration, a follow, a move"),
-    "inventory": Bench(sockets.run, "sockets a second at the start"),
-    "serving": Bench(serving.run, "clients of the API do not delay the loop"),
-    "pairs-cost": Bench(pairs_cost.run, "what counting forwarded packets adds to each"),
-    "reaction": Bench(reaction.run, "from a thread's move to its first packet there"),
-    "ordering": Bench(ordering.run, "strict moves reorder nothing"),
-    "ordering-tcp": Bench(ordering_tcp.run, "what moves cost TCP"),
-    "migrating": Bench(migrating.run, "order while applications migrate"),
-    "transmitted": Bench(transmitted.run, "socket calls against transmitted packets as signal"),
-    "locality": Bench(locality.run, "bytes read on the core that processed them"),
-    "owners": Bench(owners.run, "one filter an owner does not run short"),
-    "table": Bench(table.run, "which flows get the filters there are: a simulation"),
-    "waiting": Bench(waiting.run, "waits for socket locks, the first paper's experiment 1"),
-    "forward": Bench(forward.run, "a forwarding host, the second paper", 24),
-    "reception": Bench(reception.run, "each way of polling a queue", 108),
-    "protocol-core": Bench(protocol_core.run, "a core for protocols, the fourth paper", 9),
-    "unpinned": Bench(unpinned.run, "servers that the scheduler moves"),
-    "unpinned-interrupts": Bench(
-        partial(unpinned.run, interrupts=True), "the same, by interrupts"
-    ),
-    "applications": Bench(
-        lambda rounds: applications.run(applications.Wanted(rounds)),
-        "real servers under RSS, RFS, atfnd and by hand"
-    ),
-}  # fmt: skip
-SIMNIC = {
-    "rules": _in_guest("rules", "filters a second", 2),
-    "reaction-simnic": _in_guest("reaction-simnic", "`reaction` beside aRFS", 15),
-    "ordering-simnic": _in_guest("ordering-simnic", "`ordering` with real filters", 20),
-    "locality-simnic": _in_guest("locality-simnic", "`locality` beside aRFS", 35),
-    "unpinned-simnic": _in_guest("unpinned-simnic", "`unpinned` with real interrupts", 20),
-    "waiting-simnic": _in_guest("waiting-simnic", "`waiting` with real filters"),
-    "forward-simnic": _in_guest("forward-simnic", "`forward` by softirqs and interrupts"),
-}
-COUNTED = {
-    "machine": Bench(kept.run, "what a request costs, by server and contender"),
-    "observed": Bench(bounds.run, "instructions of observing, deciding, looking, moving"),
-    "pairs": _of_papers("pairs", "each pair of CPUs, the third paper's matrix"),
-    "pairs-16": _of_papers("pairs-16", "the same on 16 CPUs"),
-    **{
-        name: _of_papers(name, f"the first paper's experiment {at}")
-        for at, name in enumerate(pairs.SHARED, 1)
-    },
-    "forward-counted": _of_papers("forward-counted", "a forwarded frame, two packages"),
-}
 GROUPS = {
-    "On the lab NIC": LAB,
-    "On the test driver, in the guest": SIMNIC,
-    "On the counted machine": COUNTED,
+    "What atfnd promises": {
+        "ordering": Bench(ordering.run, "strict moves reorder nothing", minutes=40),
+        "reaction": Bench(
+            reaction.run, "from a thread's move to its first packet there", minutes=3
+        ),
+        "reception": Bench(reception.run, "each way of polling a queue", minutes=108),
+        "serving": Bench(serving.run, "clients of the API do not delay the loop", "loop", 2),
+    },
+    "Rows of the papers": {
+        "owners": Bench(owners.run, "first, Table 5: one filter an owner is enough", minutes=14),
+        "transmitted": Bench(transmitted.run, "first, 3.2: which signal to follow", minutes=15),
+        "forward": Bench(forward.run, "second, Figs. 5 to 13: a forwarding host", "veth", 24),
+        "protocol-core": Bench(protocol_core.run, "fourth, Figs. 3 to 6: its engine", minutes=9),
+    },
+    "Counted, on eight or sixteen CPUs": {
+        "machine": Bench(kept.run, "what a request costs, by server and contender", "guest", 12),
+        "observed": Bench(bounds.run, "what observing, deciding and moving execute", "guest"),
+        **{
+            name: _of_papers(name, f"first, experiment {at}")
+            for at, name in enumerate(pairs.SHARED, 1)
+        },
+        "forward-counted": _of_papers("forward-counted", "second: a forwarded frame, two packages"),
+        "pairs": _of_papers("pairs", "third: each pair of CPUs"),
+        "pairs-16": _of_papers("pairs-16", "third: the same on 16 CPUs"),
+    },
 }
-BENCHES = {**LAB, **SIMNIC, **COUNTED}
+BENCHES = {name: each for group in GROUPS.values() for name, each in group.items()}
 ROUNDS = 6  # the fewest that give a median a 95 % interval
 
 
 def _listed() -> str:
-    lines = ["Claims, and the minutes of six rounds on two CPUs, where they were noted:"]
+    """A line each: its name, the claim, the bed, minutes of six rounds."""
+    lines = ["A bench's claim, its bed, and about how long six rounds take, where that is known."]
     for title, benches in GROUPS.items():
         lines += ["", f"{title}:"]
-        lines += [
-            f"  {name:<20}{each.minutes or '':>4}  {each.claim}" for name, each in benches.items()
-        ]
+        for name, each in benches.items():
+            minutes = f"{each.minutes} min" if each.minutes else "–"
+            lines += [f"  {name:<18}{each.claim:<49}{each.bed:<8}{minutes:>8}"]
     return "\n".join(lines)
 
 
@@ -134,16 +93,9 @@ def main() -> int:
         prog="python -m bench", description=__doc__, epilog=_listed(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("name", choices=[*BENCHES, "all"], metavar="NAME", help="see below")
+    parser.add_argument("name", nargs="?", choices=[*BENCHES, "all"], metavar="NAME",
+                        help="see below")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    some = parser.add_argument_group("applications only")
-    some.add_argument("--only", action="append", default=[], metavar="SERVER",
-                      help="a server, or words in the names of cells; may be repeated")  # fmt: skip
-    some.add_argument("--seconds", type=float, default=applications.WINDOW_S, help="of a window")
-    some.add_argument("--interrupts", action="store_true", help="packets come by these")
-    some.add_argument("--warm", type=float, default=applications.Wanted(0).warm_s,
-                      help="seconds before a window")  # fmt: skip
-    some.add_argument("--resume", action="store_true", help="keep what was measured already")
     counted = parser.add_argument_group("machine only")
     counted.add_argument("--server", choices=cells.SERVED, default=cells.SERVED[0])
     counted.add_argument("--contender", choices=tuple(cells.CONTENDERS), action="append",
@@ -154,14 +106,12 @@ def main() -> int:
     counted.add_argument("--cpus", type=int, choices=tuple(cells.CLIENTS), default=kept.CPUS,
                          help="of the guest, in two sockets")  # fmt: skip
     given = parser.parse_args()
+    if given.name is None:
+        print(_listed())
+        return 0
     if given.rounds < 1:
         parser.error("--rounds is at least 1")
     runs = {name: bench.run for name, bench in BENCHES.items()}
-    asked = (tuple(given.only), given.seconds, given.interrupts, given.resume, given.warm)
-    if given.name == "applications":
-        runs[given.name] = lambda rounds: applications.run(applications.Wanted(rounds, *asked))
-    elif asked != applications.Wanted(0)[1:]:
-        parser.error("--only, --seconds, --interrupts, --warm and --resume are for applications")
     if given.name == "machine":
         runs[given.name] = partial(
             kept.run, server=given.server, loads=given.load, only=given.contender,

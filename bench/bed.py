@@ -96,23 +96,17 @@ def _lab(*arguments: str) -> None:
 
 
 @contextlib.contextmanager
-def lab_bed(
-    rules: int = 4096, queues: int | None = None, *, interrupts: bool = False
-) -> Iterator[Bed]:
-    """One lab NIC with a queue per CPU, named after this process; down again whatever happens.
-    With `interrupts` packets come by these (docs/lab.md), and no order can be proven: atfnd moves
-    flows at once."""
+def lab_bed(rules: int = 4096, queues: int | None = None) -> Iterator[Bed]:
+    """One lab NIC with a queue per CPU, named after this process; down again whatever happens."""
     name = f"bench{os.getpid()}"
     host = f"{name}-host"
     count = queues or len(os.sched_getaffinity(0))
     try:
-        mode = ("--interrupts",) if interrupts else ()
-        _lab("up", "--name", name, "--queues", str(count), "--filters", str(rules), *mode)
+        _lab("up", "--name", name, "--queues", str(count), "--filters", str(rules))
         (link,) = json.loads(succeed("ip", "-n", host, "-j", "addr", "show", "r0"))
         address = next(a["local"] for a in link["addr_info"] if a["family"] == "inet")
         with contextlib.closing(open_nic(f"lab:{name}")) as nic:
             cpus = tuple(queue.cpu for queue in nic.queues() if queue.cpu is not None)
-        bed = Bed(f"lab:{name}", "r0", host, f"{name}-peer", address, link["ifindex"], cpus)
-        yield replace(bed, order="immediate", delivery="interrupts") if interrupts else bed
+        yield Bed(f"lab:{name}", "r0", host, f"{name}-peer", address, link["ifindex"], cpus)
     finally:
         _lab("down", "--name", name)

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from atfnd.errors import OperatorError
+from atfnd.observe.processes.cpu_time import ran_ns
 
-__all__ = ["Child", "child", "on_one_cpu", "pin", "program", "prompt", "until"]
+__all__ = ["Child", "child", "cpu_ns", "on_one_cpu", "pin", "program", "prompt", "until"]
 
 T = TypeVar("T")
 ABOVE = 40  # all NAPI threads and generators
@@ -60,6 +61,11 @@ def pin(pid: int, cpus: Iterable[int]) -> None:
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), wanted)
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of every thread of a process; finer than stat's ticks."""
+    return sum((ran_ns([pid]) or {}).values())
 
 
 @contextlib.contextmanager

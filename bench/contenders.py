@@ -12,20 +12,29 @@ a NIC has the feature off, and turning it off empties the table.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from atfnd.kernel.system.cpulist import format_cpumask
 from bench.bed import Bed, succeed
 from bench.daemon import Daemon, daemon, follow_tcp
 
-__all__ = ["SYSCTL", "arfs", "atfnd", "contenders", "rfs", "rss"]
+__all__ = ["SYSCTL", "arfs", "atfnd", "contenders", "in_turn", "rfs", "rss"]
 
 FLOW_ENTRIES = 32768
 SYSCTL = Path("/proc/sys/net/core/rps_sock_flow_entries")
 
 Contender = Callable[[Bed], AbstractContextManager[Daemon | None]]
+T = TypeVar("T")
+
+
+def in_turn(every: Iterable[T], turn: int) -> list[T]:
+    """All of them; who begins changes with the round, so that nobody always runs after the same."""
+    found = list(every)
+    first = turn % len(found)
+    return [*found[first:], *found[:first]]
 
 
 @contextlib.contextmanager

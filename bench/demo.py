@@ -34,10 +34,9 @@ from atfnd.errors import OperatorError
 from atfnd.observe.machine.busy import BusyCpus
 from bench import demo_report
 from bench.applications import Bench, Cell, caveats, kept_busy
-from bench.applications_report import Run
 from bench.bed import BedMaker, lab_bed
 from bench.children import until
-from bench.contenders import atfnd, contenders
+from bench.contenders import atfnd, contenders, in_turn
 from bench.counted import kept
 from bench.daemon import Daemon, follow_tcp
 from bench.demo_report import Found
@@ -45,6 +44,7 @@ from bench.ending import ended_in_order
 from bench.report import FOLDER
 from bench.servers import at_hand
 from bench.sim_bed import sim_bed
+from bench.verdicts import Run
 
 __all__ = ["BEDS", "Pace", "main", "run"]
 
@@ -88,8 +88,7 @@ def _measured(
     shown: Shown | None = None
     found: dict[str, dict[str, list[Run]]] = {kind: {name: [] for name in names} for kind in cells}
     for turn in range(pace.rounds):
-        first = turn % len(names)
-        for name in [*names[first:], *names[:first]]:
+        for name in in_turn(names, turn):
             loud = kept_busy(bench.busy)
             with rivals[name](bench.bed) as daemon:
                 for kind, cell in cells.items():

@@ -18,8 +18,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bench import plot
-from bench.applications_report import ENOUGH, LOAD, OURS, Run
 from bench.stats import Estimate, median, ratios
+from bench.verdicts import ENOUGH, LOAD, OURS, Run
 
 __all__ = ["PICTURE", "Found", "counted", "draw", "enough", "medians", "sentence", "table"]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Benches on the test driver: measured in the guest (tests/guest), reported where they were asked
-for.
+"""Benches on the counted machine: measured in the guest (tests/guest), reported where they were
+asked for.
 
 On the host a guest is started for `python -m bench.guest NAME ROUNDS [WORD...]`, which prints what
 was measured as one line of JSON. Inside a guest (ATFND_GUEST is set) there is no second one.
@@ -19,25 +19,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
-from bench import (
-    forward_report,
-    forward_simnic,
-    locality,
-    ordering,
-    ordering_pace,
-    ordering_report,
-    reaction,
-    rules,
-    sim_forwarder,
-    unpinned,
-    waiting,
-)
 from bench.counted import cells, costs, forwarding, observed, observing, pairs
 from bench.ending import ended_in_order
-from bench.forward_load import Run
 from bench.machine import Machine, machine
 from bench.report import Report
-from bench.sim_bed import apart_bed, sim_bed, threaded_bed
 from tests.guest import boot
 from tests.guest import machine as emulated
 
@@ -50,39 +35,11 @@ NOTE = "in a guest of QEMU without KVM: every instruction is emulated, only rati
 class _Bench(NamedTuple):
     measure: Callable[..., Any]  # of rounds and words
     report: Callable[[Any], Report]
-    machine: emulated.Machine = emulated.Machine()
+    machine: emulated.Machine
 
 
 _COUNTED = emulated.Machine(sockets=2, cores=4, counted=True)
 _BENCHES = {
-    "rules": _Bench(rules.measure, rules.report),
-    "locality-simnic": _Bench(
-        partial(locality.measure, make_bed=sim_bed, load=locality.SIMNIC),
-        partial(locality.report, load=locality.SIMNIC),
-    ),
-    "reaction-simnic": _Bench(
-        partial(reaction.measure, make_bed=sim_bed, pace=reaction.SIMNIC),
-        partial(reaction.report, pace=reaction.SIMNIC),
-    ),
-    "ordering-simnic": _Bench(
-        partial(ordering.measure, make_bed=threaded_bed, pace=ordering_pace.SIMNIC),
-        lambda measured: ordering_report.report(measured["runs"], emulated=True),
-    ),
-    "unpinned-simnic": _Bench(
-        partial(unpinned.measure, make_bed=apart_bed, load=unpinned.SIMNIC),
-        partial(unpinned.report, load=unpinned.SIMNIC),
-    ),
-    "forward-simnic": _Bench(
-        forward_simnic.measure,
-        lambda measured: forward_report.report(
-            [Run(*each) for each in measured], forward_simnic.SIMNIC
-        ),
-        emulated.Machine(nics=(emulated.Nics("nvme", sim_forwarder.PORTS),)),
-    ),
-    "waiting-simnic": _Bench(
-        partial(waiting.measure, make_bed=sim_bed, load=waiting.SIMNIC),
-        partial(waiting.report, load=waiting.SIMNIC),
-    ),
     "machine": _Bench(cells.measure, costs.report, _COUNTED),
     "observed": _Bench(observing.measure, observed.report, _COUNTED),
     "pairs": _Bench(pairs.matrix, pairs.matrix_report, _COUNTED),

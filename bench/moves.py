@@ -34,7 +34,7 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from bench.bed import Bed
 from bench.traffic.datagrams import Stream
 
-__all__ = ["TIMES", "Move", "Steering", "seen_for_long", "steering"]
+__all__ = ["Move", "Steering", "seen_for_long", "steering"]
 
 TIMES = Times(
     hold_down_max_ns=0,
@@ -212,7 +212,6 @@ def steering(
     streams: Sequence[Stream],
     queues: Sequence[int],
     holds: bool = True,
-    times: Times = TIMES,
 ) -> Iterator[Steering]:
     """A rule for each stream, in turn to each of these queues; none is left. `holds` False: on a
     NIC without NAPI threads, where only gaps are left to wait for."""
@@ -244,7 +243,7 @@ def steering(
         port = read_port(watch.facts, watch.nic.interface, actuator.write_ns())
         if not holds:
             port = port._replace(holds_max=0)
-        mover = Mover(actuator, NicMoves(port, times))
+        mover = Mover(actuator, NicMoves(port, TIMES))
         yield Steering(watch, actuator, mover, streams, queue_of, locations)
 
 

@@ -12,10 +12,6 @@ flows that are sending are moved.
 on a NIC without NAPI threads; `follow` moves the queue with all its flows; `rfs` moves no queue:
 the kernel follows the receivers, which change places every 10 ms. `none` is the same traffic
 unmoved. `calm` is without the stall.
-
-On simnic, in a guest without KVM, a tenth is sent, stalls and moves take longer, and there is a
-rival more: `arfs`, where the kernel writes filters. The sender has a CPU of no queue, and so has
-who moves.
 """
 
 from __future__ import annotations
@@ -29,7 +25,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink.netdev import NetdevFamily
@@ -37,78 +32,82 @@ from atfnd.lab.wiring import PEER_WIRE_LINK
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode
 from atfnd.nic.lab.device import wire_netns
-from bench import ordering_report
-from bench.bed import Bed, BedMaker, lab_bed
+from bench.bed import Bed, lab_bed
 from bench.children import pin
-from bench.contenders import arfs, rfs
+from bench.contenders import in_turn, rfs
 from bench.lateness import Moved, seen
 from bench.moves import Move, Steering, seen_for_long, steering
-from bench.ordering_pace import LAB, Pace
-from bench.ordering_report import Run, Way
+from bench.ordering_report import Run, Way, report
 from bench.report import Report
-from bench.sim_bed import interrupts_along, kernel_filters
-from bench.traffic.datagrams import Traffic, built, received, sent
+from bench.traffic.datagrams import Load, Traffic, built, received, sent
 from bench.traffic.sequence import stalled
 
-__all__ = ["keep_wire_from", "measure", "measured", "run"]
+__all__ = ["LOAD", "PERIOD_MS", "STALL_MS", "WAYS", "measured", "run"]
 
+COUNTS = (40, 200, 1000, 2000)
+LOAD = Load(rate_pps=20_000, active=20, train=64)
+STALL_MS, PERIOD_MS = 3.0, 7.3
+LONGEST_NS = 20_000_000  # no packet waits longer for its ring
+SWAP_S = 0.01
+WAYS = (
+    Way("none", 0, 0),
+    Way("none, calm", 0, 0, stall=False),
+    Way("immediate", 1000, 10),
+    Way("bounded", 1300, 20),
+    Way("gap", 400, 6),
+    Way("strict", 4200, 40),
+    Way("strict, calm", 500, 10, stall=False),
+    Way("follow", 300, 10),
+    Way("rfs", 200, 10),
+)
 NONE_S = 2.0
 AT_ONCE = 12  # holds take their turns, and a flow's turn to send is short
 MODES = {"immediate": Mode.IMMEDIATE, "bounded": Mode.BOUNDED, "gap": Mode.BOUNDED}
 MODES |= {"strict": Mode.STRICT, "strict, calm": Mode.STRICT}
 NO_HOLD = ("gap", "immediate")
-KERNELS = {"rfs": rfs, "arfs": arfs}
 NUMBERS = re.compile(r"\d+")
 
 
 def run(rounds: int) -> Report:
-    """On a lab NIC."""
-    return ordering_report.report(measure(rounds, lab_bed, LAB)["runs"])
-
-
-def measure(rounds: int, make_bed: BedMaker, pace: Pace) -> dict[str, Any]:
-    """`rounds` rounds; in each, every count is moved in every way, in turn. As a daemon does, `gap`
-    remembers the T_A it has learned of each queue."""
+    """`rounds` rounds on a lab NIC; in each, every count is moved in every way, in turn. As a
+    daemon does, `gap` remembers the T_A it has learned of each queue."""
     runs = []
     learned: dict[int, FrozenMap[int, int]] = {}
-    with ExitStack() as stack:
-        program = built(Path(stack.enter_context(tempfile.TemporaryDirectory())))
-        bed = stack.enter_context(make_bed())
+    with tempfile.TemporaryDirectory() as folder, lab_bed() as bed:
+        program = built(Path(folder))
         for turn in range(rounds):
-            for count in pace.counts:
-                for way in pace.ways[:: -1 if turn % 2 else 1]:
+            for count in COUNTS:
+                for way in in_turn(WAYS, turn):
                     known = learned.get(count, FrozenMap()) if way.name == "gap" else FrozenMap()
-                    runs.append(measured(program, bed, pace, way, count, known))
+                    runs.append(measured(program, bed, way, count, known))
                     if way.name == "gap":
                         learned[count] = FrozenMap(runs[-1].timers_ns)
-    return {"runs": runs}
+    return report(runs)
 
 
 def measured(
     program: Path,
     bed: Bed,
-    pace: Pace,
     way: Way,
     streams: int,
     timers_ns: FrozenMap[int, int] = FrozenMap(),  # noqa: B008 (a value)
 ) -> Run:
     """One run: so many streams, moved this way. `timers_ns`: T_A by queue, as learned before."""
-    dropped, others = bed.ring_drops() or 0, bed.spare or bed.cpus[1:]
-    keep_wire_from(bed, set(others))
+    dropped, others = bed.ring_drops() or 0, bed.cpus[1:]
+    _keep_wire_from(bed, set(others))
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        traffic = stack.enter_context(received(program, bed, streams, pace.load))
-        rules = stack.enter_context(_prepared(bed, pace, Path(folder), traffic, way))
+        traffic = stack.enter_context(received(program, bed, streams, LOAD))
+        rules = stack.enter_context(_prepared(bed, Path(folder), traffic, way))
         # none is sent before the rules stand or after they go: that moves flows too
         traffic = stack.enter_context(sent(program, bed, traffic, others))
-        moves = _moved(bed, pace, traffic, way, rules, timers_ns)
-        filters = kernel_filters(bed) if way.name == "arfs" else 0
+        moves = _moved(bed, traffic, way, rules, timers_ns)
         tally = traffic.finish()
         if rules is not None:
             timers_ns = rules.mover.device.timers_ns
         writes = 0 if rules is None else rules.writes
         moved = [_as_moved(move) for move in moves if move.done]
-        found = seen(moved, traffic.datagrams(), pace.around_ns)
+        found = seen(moved, traffic.datagrams())
     done = [move for move in moves if move.done]
     reported = sum(move.ended.violations for move in done if move.ended is not None)
     why = Counter(
@@ -124,7 +123,6 @@ def measured(
         reordered=dict(found.reordered),
         queue_moves=sum(move.flow is None for move in done),
         writes=writes,
-        kernel_filters=filters,
         late=found.late,
         reported=reported,
         disagreed=found.disagreed,
@@ -144,26 +142,22 @@ def measured(
 
 
 @contextlib.contextmanager
-def _prepared(
-    bed: Bed, pace: Pace, folder: Path, traffic: Traffic, way: Way
-) -> Iterator[Steering | None]:
+def _prepared(bed: Bed, folder: Path, traffic: Traffic, way: Way) -> Iterator[Steering | None]:
     """The kernel's steering, or ours with a rule a flow."""
-    if way.name in KERNELS:
-        along = interrupts_along(bed) if bed.arfs else contextlib.nullcontext()
-        with along, KERNELS[way.name](bed):
+    if way.name == "rfs":
+        with rfs(bed):
             yield None
         return
     queues = (0,) if way.name == "follow" else range(len(bed.cpus))
     holds = way.name not in NO_HOLD
-    with steering(bed, folder, traffic.streams, queues, holds, pace.times) as rules:
+    with steering(bed, folder, traffic.streams, queues, holds) as rules:
         if way.name == "immediate":
-            seen_for_long(rules, pace.stall_ns)
+            seen_for_long(rules, LONGEST_NS)
         yield rules
 
 
 def _moved(
     bed: Bed,
-    pace: Pace,
     traffic: Traffic,
     way: Way,
     rules: Steering | None,
@@ -172,12 +166,12 @@ def _moved(
     """The moves of one run, under its stall."""
     stall: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if way.stall:
-        stall = stalled(bed.cpus[0], pace.stall_ms, pace.period_ms)
+        stall = stalled(bed.cpus[0], STALL_MS, PERIOD_MS)
     no_hold = way.name in NO_HOLD
     cpus = bed.cpus[1:] if no_hold else bed.cpus  # not to be stalled with the queue
-    with stall, _running_on(bed.spare or cpus):
+    with stall, _running_on(cpus):
         if rules is None:
-            return _swapped(bed, pace, traffic, way.moves)
+            return _swapped(bed, traffic, way.moves)
         device = rules.mover.device
         rules.mover.device = device._replace(timers_ns=timers_ns)
         if way.name == "follow":
@@ -185,11 +179,11 @@ def _moved(
         if not way.moves:
             time.sleep(NONE_S)
             return []
-        at_once = pace.load.active if no_hold else AT_ONCE
+        at_once = LOAD.active if no_hold else AT_ONCE
         return rules.move(MODES[way.name], way.moves, way.limit_s, at_once, traffic.sending)
 
 
-def _swapped(bed: Bed, pace: Pace, traffic: Traffic, count: int) -> list[Move]:
+def _swapped(bed: Bed, traffic: Traffic, count: int) -> list[Move]:
     """The receivers change places; each moves all of its flows."""
     moves = []
     for turn in range(count):
@@ -197,7 +191,7 @@ def _swapped(bed: Bed, pace: Pace, traffic: Traffic, count: int) -> list[Move]:
         for number, checker in enumerate(traffic.checkers):
             pin(checker.pid, [bed.cpus[(number + turn) % len(bed.cpus)]])
         moves.append(Move(None, began_ns, time.time_ns(), False, None))
-        time.sleep(pace.swap_s)
+        time.sleep(SWAP_S)
     return moves
 
 
@@ -216,10 +210,8 @@ def _quantiles(samples: Sequence[int]) -> tuple[int, int] | None:
     return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
 
 
-def keep_wire_from(bed: Bed, cpus: set[int]) -> None:
-    """The wire's thread on these CPUs only. simnic's has none: the sender is its wire."""
-    if bed.host is None:
-        return
+def _keep_wire_from(bed: Bed, cpus: set[int]) -> None:
+    """The wire's thread on these CPUs only."""
     path = wire_netns(bed.peer.removesuffix("-peer"))
     link, family = Interface(PEER_WIRE_LINK, path), NetdevFamily(path)
     try:

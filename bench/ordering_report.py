@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench import plot
 from bench.report import Report, Target
@@ -17,6 +17,7 @@ from bench.stats import Estimate, median, proportion
 
 __all__ = ["Run", "Way", "report"]
 
+NAME = "ordering"
 P50_P99 = tuple[int, int]  # ns
 MOVES = 100_000  # of mode strict, together
 BOUNDED = 1e-4
@@ -42,7 +43,6 @@ class Run(NamedTuple):
     reordered: dict[str, int]  # moves with a late datagram, by how they ended
     queue_moves: int
     writes: int
-    kernel_filters: int  # aRFS: filters of the kernel's in the NIC when all was moved
     late: int  # datagrams, by their numbers
     reported: int  # datagrams, by our own detection
     disagreed: int  # moves where the two differ
@@ -63,11 +63,9 @@ class Run(NamedTuple):
 Groups = dict[tuple[int, str], list[Run]]  # by streams and way
 
 
-def report(measured: Iterable[Sequence[Any]], *, emulated: bool = False) -> Report:
-    """From all runs of all rounds, which may have been JSON in between. `emulated`: on simnic, in a
-    guest without KVM, where one target holds: no move that was proven reordered."""
-    runs, name = [Run(*each) for each in measured], "ordering-simnic" if emulated else "ordering"
-    report = Report(name, "moves that reordered packets, by mode, under a stalled ring")
+def report(runs: Sequence[Run]) -> Report:
+    """From all runs of all rounds."""
+    report = Report(NAME, "moves that reordered packets, by mode, under a stalled ring")
     report.samples["runs"] = [each._asdict() for each in runs]
     groups: Groups = {}
     for each in runs:
@@ -76,21 +74,18 @@ def report(measured: Iterable[Sequence[Any]], *, emulated: bool = False) -> Repo
     for (streams, way), found in sorted(groups.items()):
         if share := _rows(report, f"2n = {streams}", way, found):
             shares.setdefault(way, []).append(share)
-    if emulated:
-        _proven(report, runs)
-    else:
-        _targets(report, runs)
+    _targets(report, runs)
     _notes(report, runs)
     counts = [str(count) for count in sorted({each.streams for each in runs})]
     whole = {way: each for way, each in shares.items() if len(each) == len(counts)}
-    plot.bars(name, "Moves that reordered packets (under a stall)", "share of moves",
+    plot.bars(NAME, "Moves that reordered packets (under a stall)", "share of moves",
               counts, whole, BOUNDED, floor=1e-6)  # fmt: skip
-    _latencies(name, groups, counts)
-    _timers(name, runs)
+    _latencies(groups, counts)
+    _timers(runs)
     return report
 
 
-def _latencies(name: str, groups: Groups, counts: Sequence[str]) -> None:
+def _latencies(groups: Groups, counts: Sequence[str]) -> None:
     """How long packets are on their way, of moved flows and of those beside them."""
     series: dict[str, list[Estimate]] = {}
     for (_, way), found in sorted(groups.items()):
@@ -103,18 +98,18 @@ def _latencies(name: str, groups: Groups, counts: Sequence[str]) -> None:
                 series.setdefault(f"{way}, {who}", []).append(median(p99_ms))
     whole = {label: each for label, each in series.items() if len(each) == len(counts)}
     if whole:
-        plot.bars(f"{name}-latency", "Packets on their way (under a stall)", "ms, p99",
+        plot.bars(f"{NAME}-latency", "Packets on their way (under a stall)", "ms, p99",
                   counts, whole)  # fmt: skip
 
 
-def _timers(name: str, runs: Iterable[Run]) -> None:
+def _timers(runs: Iterable[Run]) -> None:
     """T_A of each queue after each round of `gap`, as violations taught it."""
     series: dict[str, list[float]] = {}
     for each in runs:
         for queue, timer_ns in each.timers_ns.items() if each.way == "gap" else ():
             series.setdefault(f"2n = {each.streams}, queue {queue}", []).append(timer_ns / 1e6)
     if series:
-        plot.lines(f"{name}-timer", "T_A as learned (gaps only)", "round", "ms", series)
+        plot.lines(f"{NAME}-timer", "T_A as learned (gaps only)", "round", "ms", series)
 
 
 def _rows(report: Report, what: str, way: str, found: Sequence[Run]) -> Estimate | None:
@@ -180,11 +175,6 @@ def _targets(report: Report, runs: Sequence[Run]) -> None:
     report.targets.append(Target("immediate shows the effect", reordered, 1, True, "moves"))
 
 
-def _proven(report: Report, runs: Sequence[Run]) -> None:
-    proven = sum(each.reordered.get("proven", 0) for each in runs)
-    report.targets.append(Target("moves called proven that reordered", proven, 0, False, "moves"))
-
-
 def _verdicts(way: str, runs: Sequence[Run]) -> list[str]:
     """How its moves ended, and how many of each reordered."""
     ended, reordered = Counter[str](), Counter[str]()
@@ -212,10 +202,6 @@ def _notes(report: Report, runs: Sequence[Run]) -> None:
     for streams, timers_ns in {r.streams: r.timers_ns for r in runs if r.way == "gap"}.items():
         taken = ", ".join(f"{ns / 1e6:.1f} ms" for ns in timers_ns.values())
         report.notes.append(f"gap, T_A of the queues at the end, 2n = {streams}: {taken}")
-    for each in runs:
-        if each.way == "arfs":
-            note = f"arfs: {each.kernel_filters} filters of the kernel's in the NIC"
-            report.notes.append(f"{note}, 2n = {each.streams}")
     watched = [each for each in runs if each.verdicts]
     reported, disagreed = (
         sum(each.reported for each in watched),

@@ -20,8 +20,7 @@ from atfnd.nic import Nic
 from bench import plot
 from bench.bed import Bed, lab_bed
 from bench.children import pin
-from bench.connections import connections
-from bench.locality import PORTS, streams
+from bench.connections import PORTS, connections, streams
 from bench.meter import Meter
 from bench.report import Report, Target
 from bench.stats import Estimate, median

@@ -24,7 +24,7 @@ from bench.children import Child, child, program, until
 from bench.traffic.requests import Asked
 from tests.guest.fetch import programs, unpacked
 
-__all__ = ["PORT", "REAL", "SERVERS", "Server", "at_hand", "pin_workers", "running", "threads_of"]
+__all__ = ["PORT", "SERVERS", "Server", "at_hand", "pin_workers", "running", "threads_of"]
 
 PORT = 5400
 INSTALLED = Path("/")
@@ -70,8 +70,8 @@ frontend all
 """
 UNBOUND = """
 server:
-  num-threads: {threads}
-  so-reuseport: {reuseport}
+  num-threads: 1
+  so-reuseport: no
   interface: {address}
   port: {port}
   access-control: 10.0.0.0/8 allow
@@ -148,12 +148,9 @@ def _memcached(place: _Place) -> tuple[str, ...]:
     return (str(place.tree / "usr/bin/memcached"), *words, "-c", "8192")
 
 
-def _unbound(threads: int, reuseport: str) -> Callable[[_Place], tuple[str, ...]]:
-    def command(place: _Place) -> tuple[str, ...]:
-        config = place.file("unbound.conf", UNBOUND, threads=threads, reuseport=reuseport)
-        return ("sh", "-c", f"exec {place.tree / 'usr/sbin/unbound'} -c {config} 2>&1")
-
-    return command
+def _unbound(place: _Place) -> tuple[str, ...]:
+    config = place.file("unbound.conf", UNBOUND)
+    return ("sh", "-c", f"exec {place.tree / 'usr/sbin/unbound'} -c {config} 2>&1")
 
 
 def _postgres(place: _Place) -> tuple[str, ...]:
@@ -197,24 +194,18 @@ class Server(NamedTuple):
     ports: int = 1  # from PORT on
 
 
-REAL = {
+SERVERS = {
     "nginx": Server(_nginx(1), Asked("tcp", HTTP), 1),
-    "nginx-2": Server(_nginx(2), Asked("tcp", HTTP), 2),
+    "nginx-4": Server(_nginx(4, "reuseport"), Asked("tcp", HTTP), 4),
     "nginx-short": Server(_nginx(1), Asked("short", SHORT), 1),
-    "nginx-reuseport": Server(_nginx(2, "reuseport"), Asked("tcp", HTTP), 2),
     "haproxy": Server(_haproxy, Asked("tcp", HTTP), 1),
     "redis": Server(_redis, Asked("tcp", PING), 1),
-    "memcached": Server(_memcached, Asked("tcp", b"get x\r\n"), 1),
-    "postgresql": Server(_postgres, Asked("tcp", _select(), _startup()), 0, "ready to accept"),
-    "unbound": Server(_unbound(2, "yes"), Asked("udp", QUERY), 2, "start of service"),
-}
-SERVERS = {
-    **REAL,
-    "nginx-4": Server(_nginx(4, "reuseport"), Asked("tcp", HTTP), 4),
     "redis-8": Server(_redis_pool(POOL), Asked("tcp", PING), POOL, ports=POOL),
     "redis-set": Server(_redis, Asked("tcp", SET), 1),
     "redis-set-2": Server(_redis_pool(2), Asked("tcp", SET), 2, ports=2),
-    "unbound-1": Server(_unbound(1, "no"), Asked("udp", QUERY), 1, "start of service"),
+    "memcached": Server(_memcached, Asked("tcp", b"get x\r\n"), 1),
+    "postgresql": Server(_postgres, Asked("tcp", _select(), _startup()), 0, "ready to accept"),
+    "unbound-1": Server(_unbound, Asked("udp", QUERY), 1, "start of service"),
     "stream": Server(_receiver(STREAM), STREAM, 1),
     "stream-udp": Server(_receiver(DATAGRAMS), DATAGRAMS, 1),
     "rr": Server(_rr, Asked("tcp", bytes(64)), 1, "ready"),

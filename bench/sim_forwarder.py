@@ -2,29 +2,23 @@
 """The forwarding host on three pairs of the test driver's ports, inside the guest (tests/guest).
 
 Loads and unloads the module simnic on six idle PCI functions, with one queue a port: the vectors
-are real ones, and softirqs poll. Reads and writes /proc/irq/N/smp_affinity_list,
-/proc/irq/default_smp_affinity and net.core.netdev_budget; reads /proc/stat,
-/proc/net/softnet_stat (net/core/net-procfs.c) and the ports' rx_missed_errors. The last CPU belongs
-to the generator, and what the kernel places by default is kept off it, too.
+are real ones, and softirqs poll. Reads and writes /proc/irq/N/smp_affinity_list and
+/proc/irq/default_smp_affinity. The last CPU belongs to the generator, and what the kernel places by
+default is kept off it, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from atfnd.errors import OperatorError
-from atfnd.kernel.interface import Interface
-from atfnd.kernel.interrupts.irq import actions, deliveries, set_affinity
-from atfnd.kernel.system.netns import path_of
-from atfnd.observe.processes.cpu_time import cpu_time
+from atfnd.kernel.interrupts.irq import actions, set_affinity
 from bench.bed import succeed
 from bench.children import until
-from bench.forward_load import Reading
 from bench.forwarder import (
     RECEIVERS,
     SENDER,
@@ -32,17 +26,13 @@ from bench.forwarder import (
     Forwarder,
     forwarder,
     offered,
-    polled_by_thread,
     sent,
 )
 from tests.guest.simlab import MODULE, unloaded
 
-__all__ = ["BUDGET", "SimForwarder", "budget", "by_threads", "sim_forwarder"]
+__all__ = ["SimForwarder", "sim_forwarder"]
 
-BUDGET = Path("/proc/sys/net/core/netdev_budget")
 DEFAULT_AFFINITY = Path("/proc/irq/default_smp_affinity")
-SOFTNET = Path("/proc/net/softnet_stat")
-DROPPED, SQUEEZED = 1, 2  # columns, hexadecimal
 PORTS = 6
 NAMES = (*RECEIVERS, SENDER)
 FEW_PPS, FEW_S = 500, 0.2
@@ -56,19 +46,14 @@ class SimForwarder:
     irqs: Mapping[str, int]
     cpus: tuple[int, ...]
     generators_cpu: int
-    ports: Mapping[str, Interface]  # that receive; they lose what their rings have no room for
 
     def place(self, cpus: Mapping[str, int]) -> None:
         """Interrupts, each to one CPU. It has effect with the next one: some frames are sent."""
         for interface, cpu in cpus.items():
             set_affinity(self.irqs[interface], {cpu})
-        self.used()
+        with offered(self.host, FEW_PPS, FEW_S, "64", self.generators_cpu) as generator:
+            sent(generator, 60)
         until(lambda: self.delivered_on() == cpus, f"interrupts are on the CPUs {dict(cpus)}")
-
-    def used(self, rate_pps: float = FEW_PPS, seconds: float = FEW_S) -> None:
-        """Frames are sent, of 64 bytes."""
-        with offered(self.host, rate_pps, seconds, "64", self.generators_cpu) as generator:
-            sent(generator, seconds + 60)
 
     def delivered_on(self) -> dict[str, int]:
         """The CPU of each interrupt: `effective_affinity_list`."""
@@ -77,43 +62,18 @@ class SimForwarder:
         }
         return {name: int(Path(file).read_text()) for name, file in files.items()}
 
-    def dropped(self) -> int:
-        """By rings that were full, and by the backlogs of CPUs (RPS)."""
-        missed = [
-            int(port.read("statistics/rx_missed_errors") or 0) for port in self.ports.values()
-        ]
-        return sum(missed) + _softnet(DROPPED)
-
-    def read(self) -> Reading:
-        """Interrupts for wakes."""
-        return Reading(
-            time.monotonic_ns(),
-            {name: deliveries(irq) or 0 for name, irq in self.irqs.items()},
-            cpus=self.delivered_on(),
-            idle_ns=cpu_time(()).idle_ns,
-            squeezes=_softnet(SQUEEZED),
-        )
-
-
-def _softnet(column: int) -> int:
-    """Of all CPUs."""
-    return sum(int(line.split()[column], 16) for line in SOFTNET.read_text().splitlines())
-
 
 @contextlib.contextmanager
-def sim_forwarder(program: Path, *, dma: bool = False) -> Iterator[SimForwarder]:
+def sim_forwarder(program: Path, *, dma: bool) -> Iterator[SimForwarder]:
     """One, until the `with` ends. `dma`: for the counted machine. OperatorError: the guest has not
     six functions for the ports."""
     *cpus, generators_cpu = sorted(os.sched_getaffinity(0))
     with contextlib.ExitStack() as undo:
         undo.enter_context(_loaded(cpus, dma=dma))
         host = undo.enter_context(forwarder(program, _plug))
-        ports = {name: Interface(name, path_of(host.netns_of(name))) for name in NAMES}
-        for port in ports.values():
-            undo.callback(port.close)
         named = {action: irq for irq, action in actions().items()}
         irqs = {name: named[f"{name}-TxRx-0"] for name in NAMES}
-        yield SimForwarder(host, irqs, tuple(cpus), generators_cpu, ports)
+        yield SimForwarder(host, irqs, tuple(cpus), generators_cpu)
 
 
 @contextlib.contextmanager
@@ -137,28 +97,3 @@ def _plug(at: int, here: End, there: End) -> None:
     ends = (there, here) if there.name == SENDER else (here, there)
     for number, (netns, name) in enumerate(ends, 2 * at):
         succeed("ip", "link", "set", f"sim{number}", "netns", netns, "name", name)
-
-
-@contextlib.contextmanager
-def budget(packets: int) -> Iterator[None]:
-    """Of a softirq's pass over the NAPIs of its CPU (net.core.netdev_budget), until the `with`
-    ends."""
-    before = BUDGET.read_text()
-    BUDGET.write_text(str(packets))
-    try:
-        yield
-    finally:
-        BUDGET.write_text(before)
-
-
-@contextlib.contextmanager
-def by_threads(bed: SimForwarder) -> Iterator[None]:
-    """Each port that receives is polled by a thread, where its interrupt is."""
-    try:
-        for name, cpu in bed.delivered_on().items():
-            for thread in polled_by_thread(bed.host, name).threads:
-                os.sched_setaffinity(thread, {cpu})
-        yield
-    finally:
-        for port in bed.ports.values():
-            port.write("threaded", "0")

@@ -24,10 +24,10 @@ from typing import NamedTuple
 from atfnd.kernel.system.netns import path_of
 from bench.bed import Bed, lab_bed
 from bench.children import Child, pin
-from bench.contenders import atfnd
-from bench.locality import LAB, streams
+from bench.connections import streams
+from bench.contenders import atfnd, in_turn
 from bench.meter import Meter
-from bench.ordering_pace import PERIOD_MS, STALL_MS
+from bench.ordering import PERIOD_MS, STALL_MS
 from bench.report import Report, Target
 from bench.sent import by_transmitted
 from bench.stats import median
@@ -37,6 +37,7 @@ from bench.traffic.sequence import stalled
 __all__ = ["RIVALS", "Run", "measured", "report", "run"]
 
 COUNTS = (40, 200)
+OFFERED_BYTES_PER_S = 50_000_000
 MODES = ("pinned", "migrating", "free")
 RIVALS = ("rss", "transmitted", "atfnd")
 SETTLE_S, EVERY_S, SWAPS = 1.5, 1.0, 5
@@ -67,10 +68,9 @@ def run(rounds: int) -> Report:
         contextlib.closing(TcpReordering(path_of(bed.host or ""))) as order,
     ):
         for turn in range(rounds):
-            first = turn % len(RIVALS)
             for mode in MODES:
                 for count in COUNTS:
-                    for name in (*RIVALS[first:], *RIVALS[:first]):
+                    for name in in_turn(RIVALS, turn):
                         runs.append(measured(bed, meter, order, mode, count, name))
     return report(runs)
 
@@ -83,7 +83,7 @@ def _contending(bed: Bed, name: str, count: int) -> Iterator[tuple[tuple[Child, 
         if name == "atfnd":
             daemon = stack.enter_context(atfnd(bed))
             moves = lambda: int(daemon.status()["actions_applied"])  # noqa: E731
-        servers = stack.enter_context(streams(bed, count, LAB.offered_bytes_per_s))
+        servers = stack.enter_context(streams(bed, count, OFFERED_BYTES_PER_S))
         if name == "transmitted":
             totals = stack.enter_context(by_transmitted(bed))
             moves = lambda: totals().moves  # noqa: E731

@@ -18,7 +18,7 @@ from atfnd.policy.match.match import asks_direction, qualify
 
 __all__ = ["WantedReports", "asked"]
 
-# CPU of our decision, its journal and its write (docs/internals/bench.md, `migrating`).
+# CPU of our decision, its journal and its write, as measured on 2026-11-22.
 MOVE_NS = 1_500_000
 # What a packet costs more from another CPU of the LLC: a constant; a guess.
 # From another LLC and another node: assumed, no machine that has two was measured.

@@ -7,7 +7,6 @@
 const void *meter_program(size_t *size);
 const void *pollers_program(size_t *size);
 const void *sent_program(size_t *size);
-const void *waits_program(size_t *size);
 
 static PyObject *layout(PyObject *self, PyObject *args)
 {
@@ -15,7 +14,6 @@ static PyObject *layout(PyObject *self, PyObject *args)
 		{ "meter", meter_program },
 		{ "pollers", pollers_program },
 		{ "sent", sent_program },
-		{ "waits", waits_program },
 		{ NULL, NULL },
 	};
 
@@ -29,14 +27,13 @@ static PyMethodDef module_methods[] = {
 	{ NULL, NULL, 0, NULL },
 };
 
-extern PyMethodDef calls_methods[], clause_methods[];
-extern PyType_Spec arrivals_type, meter_type, pollers_type, sent_type, waits_type;
+extern PyMethodDef clause_methods[];
+extern PyType_Spec arrivals_type, meter_type, pollers_type, sent_type;
 
 static int module_exec(PyObject *module)
 {
-	PyMethodDef *const functions[] = { module_methods, calls_methods, clause_methods, NULL };
-	PyType_Spec *const types[] = { &arrivals_type, &meter_type, &pollers_type,
-				       &sent_type,     &waits_type, NULL };
+	PyMethodDef *const functions[] = { module_methods, clause_methods, NULL };
+	PyType_Spec *const types[] = { &arrivals_type, &meter_type, &pollers_type, &sent_type, NULL };
 
 	return ext_add(module, functions, types);
 }
@@ -49,7 +46,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module_def = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "_bench",
-	.m_doc = "The meter, the timer of waits, a rival, and timed loops of socket calls.",
+	.m_doc = "The meter, the counts of polls and frames, and a rival.",
 	.m_slots = module_slots,
 };
 

@@ -27,11 +27,11 @@ from atfnd.nic.lab.device import MAX_QUEUES
 from atfnd.observe.machine.busy import BusyCpus
 from atfnd.observe.machine.topology import topology
 from bench.applications import LIGHT, Bench, Cell, caveats, kept_busy, placed
-from bench.applications_report import Run
 from bench.bed import Bed, lab_bed
-from bench.contenders import SYSCTL, atfnd, rfs, rss
+from bench.contenders import SYSCTL, atfnd, in_turn, rfs, rss
 from bench.daemon import Daemon, follow_tcp
 from bench.queues import apart
+from bench.verdicts import Run
 
 __all__ = ["FULL", "SHORT", "Measured", "Parts", "Plan", "measure", "parts", "seconds"]
 
@@ -151,11 +151,9 @@ def measure(plan: Plan, programs: Path, say: Callable[[str], None]) -> Measured:
         bench = Bench(bed, meter, busy, Path(scratch), programs, program=program)
         rates = {server: LIGHT * bench.limit(_cells(server)[0]) for server in plan.servers}
         contenders = contending(found)
-        names = list(contenders)
         for turn in range(plan.rounds):
             for place, server in enumerate(plan.servers):
-                first = (turn + place) % len(names)
-                for name in [*names[first:], *names[:first]]:
+                for name in in_turn(contenders, turn + place):
                     loud = kept_busy(busy)
                     with contenders[name](bed) as daemon:
                         lasting_s = plan.settle_s if daemon else plan.warm_s, plan.window_s

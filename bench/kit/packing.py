@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`python -m bench.kit.packing`: make build/kit, the folder that runs on somebody else's machine.
 
-In it are the servers that `applications` unpacks, iproute2, ethtool and iperf3 of this machine,
+In it are the servers that benches unpack, iproute2 and ethtool of this machine,
 every library that they need but the C library, and the Python packages that atfnd needs, for each
 version of Python. pip downloads the latter, in the versions of this machine's environment
 (build/constraints), as manylinux wheels. Programs find their libraries by an RPATH relative to
@@ -37,7 +37,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 GLIBC = 36  # 2.36, of Debian 12
 SERVERS = ("usr/sbin/nginx", "usr/bin/redis-server", "usr/bin/memcached")
-TOOLS = ("ip", "ss", "ethtool", "iperf3")
+TOOLS = ("ip", "ss", "ethtool")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 OF_GLIBC = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl))\.so\.\d+")
 UNUSED = (  # the last ones are for languages, which nothing of ours highlights

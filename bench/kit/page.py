@@ -2,7 +2,7 @@
 """The report of the kit: one HTML file with its picture and samples inside, losses first. Pure.
 
 Every ratio is the median of the ratios within the rounds, with its interval. Verdicts are those of
-bench/applications_report.py, against the better of RSS and RFS, over the rounds in which other
+bench/verdicts.py, against the better of RSS and RFS, over the rounds in which other
 programs kept no CPU busy. With too few of them there is none.
 """
 
@@ -14,10 +14,10 @@ from html import escape
 from typing import NamedTuple
 
 from atfnd.model.topology import cpu_list
-from bench.applications_report import ENOUGH, LOAD, MEASURES, OURS, Judged, Run, Verdict, judged
 from bench.kit.measuring import Measured
 from bench.kit.picture import drawn
 from bench.stats import Estimate, median, ratios
+from bench.verdicts import ENOUGH, LOAD, MEASURES, OURS, Judged, Run, Verdict, judged
 
 __all__ = ["answered", "page", "said"]
 

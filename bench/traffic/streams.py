@@ -2,11 +2,10 @@
 """Many TCP streams from one process to another (tcp(7), epoll(7)): `receive` or `send`.
 
 iperf3 3.12 takes 128 streams a process; the paper's counts go to 2000. `send` connects and then
-keeps every socket full, or sends two segments on each in turn, `--rate` bytes/s a stream. (TCP's
-own pacing sends a slow stream in bursts of up to 64 KiB where the round trip is short, see
-net.ipv4.tcp_tso_rtt_log: seconds apart.) `receive --threads` has a thread for each connection, as
-iperf 2 has, which waits in recv(2). Both print one line when ready and run until SIGTERM; `receive`
-then prints the bytes it took as JSON.
+sends two segments on each in turn, `--rate` bytes/s a stream. (TCP's own pacing sends a slow stream
+in bursts of up to 64 KiB where the round trip is short, see net.ipv4.tcp_tso_rtt_log: seconds
+apart.) Both print one line when ready and run until SIGTERM; `receive` then prints the bytes it
+took as JSON.
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ import itertools
 import json
 import select
 import socket
-import threading
 import time
 from contextlib import suppress
 from typing import NoReturn
 
 from bench.traffic import BACKLOG, leave_on_sigterm
 
-__all__ = ["receive", "receive_in_threads", "send"]
+__all__ = ["receive", "send"]
 
 READ_BYTES = 1 << 18
-THREAD_READ_BYTES = 1 << 13  # iperf 2's
-STACK_BYTES = 1 << 17
-WRITE_BYTES = 1 << 14
 CHUNK_BYTES = 2 * 1448  # two segments of a 1500-byte MTU
 
 
@@ -62,53 +57,16 @@ def receive(address: str, port: int) -> None:
             print(json.dumps({"bytes": taken, "connections": len(connections)}), flush=True)
 
 
-def receive_in_threads(address: str, port: int) -> None:
-    """The same, by a thread for each connection."""
-    taken: list[list[int]] = []
-    threading.stack_size(STACK_BYTES)
-
-    def discard(connection: socket.socket, count: list[int]) -> None:
-        buffer = bytearray(THREAD_READ_BYTES)
-        with connection, suppress(ConnectionResetError):
-            while got := connection.recv_into(buffer):
-                count[0] += got
-
-    with socket.create_server((address, port), backlog=BACKLOG) as listener:
-        print("ready", flush=True)
-        try:
-            while True:
-                taken.append([0])
-                arguments = (listener.accept()[0], taken[-1])
-                threading.Thread(target=discard, args=arguments, daemon=True).start()
-        finally:
-            found = {"bytes": sum(count for (count,) in taken), "connections": len(taken) - 1}
-            print(json.dumps(found), flush=True)
-
-
-def send(address: str, port: int, streams: int, rate: float | None) -> None:
-    """Keep `streams` connections full, or each at `rate` bytes/s."""
-    connections: dict[int, socket.socket] = {}
+def send(address: str, port: int, streams: int, rate: float) -> None:
+    """Keep `streams` connections at `rate` bytes/s each."""
+    connections = []
     for _ in range(streams):
         connection = socket.create_connection((address, port), timeout=20)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
-        connections[connection.fileno()] = connection
+        connections.append(connection)
     print("connected", flush=True)
-    if rate:
-        _send_paced(list(connections.values()), rate)
-    else:
-        _send_full(connections)
-
-
-def _send_full(connections: dict[int, socket.socket]) -> NoReturn:
-    payload = bytes(WRITE_BYTES)
-    with select.epoll() as poll:
-        for connection in connections.values():
-            poll.register(connection, select.EPOLLOUT)
-        while True:
-            for fd, _ in poll.poll():
-                with suppress(BlockingIOError):
-                    connections[fd].send(payload)
+    _send_paced(connections, rate)
 
 
 def _send_paced(connections: list[socket.socket], rate: float) -> NoReturn:
@@ -131,12 +89,11 @@ def main() -> None:
     parser.add_argument("address")
     parser.add_argument("port", type=int)
     parser.add_argument("--streams", type=int, default=1)
-    parser.add_argument("--rate", type=float, help="bytes/s of each stream")
-    parser.add_argument("--threads", action="store_true", help="receive: one a connection")
+    parser.add_argument("--rate", type=float, default=0.0, help="bytes/s of each stream")
     given = parser.parse_args()
     leave_on_sigterm()
     if given.role == "receive":
-        (receive_in_threads if given.threads else receive)(given.address, given.port)
+        receive(given.address, given.port)
     else:
         send(given.address, given.port, given.streams, given.rate)
 

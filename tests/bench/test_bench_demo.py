@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from bench import demo, plot, servers
-from bench.applications_report import Run
 from bench.bed import lab_bed
 from bench.counted.kept import cells
 from bench.demo import Pace
 from bench.demo_report import Found, counted, draw, enough, medians, sentence, table
+from bench.verdicts import Run
 
 __all__: list[str] = []
 

@@ -8,11 +8,11 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,15 +20,16 @@ from rich.console import Console
 
 from atfnd.errors import OperatorError
 from bench import report as report_module
+from bench.bed import Bed
 from bench.children import child, pin, program
-from bench.extension import _bench
+from bench.contenders import contenders, in_turn
 from bench.report import Report, Target, show, write
 from bench.stats import median
-from bench.traffic import iperf
 from tests.wait import until
 
 LO = "127.0.0.1"
 MESSAGE_BYTES = 64
+ORDERS = "abc", "bca", "cab", "abc"
 
 
 @pytest.fixture(scope="module")
@@ -149,63 +150,6 @@ def test_request_response_counts_its_transactions(netns: str) -> None:
         assert driver.result()["transactions"] >= 20
 
 
-def test_connections_are_held_open_and_churned(netns: str) -> None:
-    with ExitStack() as stack:
-        accept = program("hold", "accept", LO, 7100, "--ports", 3)
-        stack.enter_context(child(*accept, netns=netns)).said("ready")
-        hold = program("hold", "open", LO, 7100, "--ports", 3, "--count", 200)
-        holder = stack.enter_context(child(*hold, netns=netns))
-        holder.said("why")
-        assert json.loads(holder.text()) == {"open": 200, "why": "all open"}
-        counted = ["ss", "-N", netns, "-Htn", "state", "established", "sport", ">=", ":7100"]
-        counted += ["and", "sport", "<=", ":7102"]
-        listed = subprocess.run(counted, capture_output=True, text=True, check=True).stdout
-        assert len(listed.splitlines()) == 200
-        churn = program("hold", "churn", LO, 7100, "--ports", 3)
-        churner = stack.enter_context(child(*churn, netns=netns))
-        churner.said("ready")
-        churner.check()
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_iperf3_reports_what_was_received(netns: str, reverse: bool) -> None:
-    port = iperf.PORTS[reverse]
-    with (
-        iperf.server(netns, LO, port, cpus=[0]),
-        iperf.client(netns, LO, port, 2, 1, 5_000_000, reverse) as client,
-    ):
-        assert iperf.received_bits_per_s(client.wait(20)) > 0
-
-
-def test_iperf3_stream_limit_and_errors_are_clear(netns: str) -> None:
-    with (
-        pytest.raises(OperatorError, match="128"),
-        iperf.client(netns, LO, 5001, 129, 1),
-    ):
-        pass
-    with (
-        iperf.client(netns, LO, 5999, 1, 1) as client,
-        pytest.raises(OperatorError, match="Connection refused"),
-    ):
-        iperf.received_bits_per_s(client.wait(20))
-
-
-def test_timed_calls_make_exactly_the_calls_they_say() -> None:
-    near, far = socket.socketpair()
-    with near, far:
-        near.sendall(b"abc")
-        assert _bench.byte_receives(far.fileno(), 2) > 0
-        assert far.recv(10) == b"c"
-        with pytest.raises(BlockingIOError):
-            _bench.byte_receives(far.fileno(), 1)
-        assert _bench.call_pairs(near.fileno(), far.fileno(), 10) > 0
-        with pytest.raises(BlockingIOError):
-            far.recv(1, socket.MSG_DONTWAIT)
-        near.close()
-        with pytest.raises(ConnectionResetError):
-            _bench.byte_receives(far.fileno(), 1)
-
-
 def test_a_report_holds_results_targets_and_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,3 +169,13 @@ def test_a_report_holds_results_targets_and_samples(
     assert "fast: 2 ns, target ≤ 3: met" in text
     assert "big: 2 ns, target ≥ 3: missed" in text
     assert "(75%)" in text  # three samples cannot give 95 %
+
+
+def test_only_a_nic_with_arfs_runs_it() -> None:
+    bed = Bed("eth0", "eth0", None, "peer", "10.0.0.1", 2, (0, 1))
+    assert list(contenders(bed)) == ["rss", "rfs", "atfnd"]
+    assert list(contenders(replace(bed, arfs=True))) == ["rss", "rfs", "arfs", "atfnd"]
+
+
+def test_each_contender_begins_a_round() -> None:
+    assert [in_turn("abc", turn) for turn in range(4)] == [list(each) for each in ORDERS]

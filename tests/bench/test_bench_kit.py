@@ -13,13 +13,13 @@ import pytest
 from atfnd.errors import OperatorError
 from atfnd.model import Cpu
 from bench.applications import Cell
-from bench.applications_report import Run
 from bench.kit.host import layout
 from bench.kit.measuring import FULL, SHORT, Measured, Parts, parts, seconds
 from bench.kit.packing import merge, needed, newest_glibc, size
 from bench.kit.page import answered, page, said
 from bench.kit.picture import drawn
 from bench.stats import median
+from bench.verdicts import Run
 
 __all__: list[str] = []
 

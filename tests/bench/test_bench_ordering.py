@@ -12,15 +12,14 @@ import pytest
 from bench import plot
 from bench import report as report_module
 from bench.bed import Bed, lab_bed
-from bench.ordering import measured
-from bench.ordering_pace import LAB
+from bench.ordering import LOAD, WAYS, measured
 from bench.ordering_report import Run, report
 from bench.traffic.datagrams import LATE, Load, built, read_log, received, sent
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
-NAMES = [way.name for way in LAB.ways]
+NAMES = [way.name for way in WAYS]
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +71,9 @@ def test_every_datagram_of_every_flow_arrives_once(bed: Bed, program: Path) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, name: str) -> None:
-    way = LAB.ways[NAMES.index(name)]
+    way = WAYS[NAMES.index(name)]
     few = way._replace(moves=min(way.moves, 5))
-    found = measured(program, bed, LAB, few, LAB.load.active)
+    found = measured(program, bed, few, LOAD.active)
     assert found.received > 0
     if name in ("follow", "rfs"):
         assert found.queue_moves == 5
@@ -87,7 +86,7 @@ def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, n
 def a_run(way: str, moves: int, reordered: int) -> Run:
     return Run(
         way=way, streams=40, seconds=2.0, moves=moves, reordered={"violated": reordered},
-        queue_moves=0, writes=moves, kernel_filters=0, late=reordered, reported=reordered,
+        queue_moves=0, writes=moves, late=reordered, reported=reordered,
         disagreed=0, stray=0,
         late_after_ns=[], received=10_000, lost=3, ring_drops=1,
         verdicts={"verified": moves, "deferred": 5},

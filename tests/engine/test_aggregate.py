@@ -25,7 +25,7 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.plan import in_order
-from bench.simulated import SECOND_NS, Load, Simulated
+from tests.engine.simulated import SECOND_NS, Load, Simulated
 from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT
 from tests.values import RULE, THREAD, key, memory_of, one_rule
 

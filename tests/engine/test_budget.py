@@ -14,7 +14,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, Cpu, FlowState, Node, Topology
-from bench.simulated import Load, Simulated
+from tests.engine.simulated import Load, Simulated
 from tests.engine.test_steer import HOLD_NS, memory
 from tests.values import NIC, RULE, THREAD, key, one_rule, seen
 

@@ -14,7 +14,7 @@ from atfnd.engine.filters import budget
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowRule, FlowState, Thread
-from bench.simulated import Load, Simulated
+from tests.engine.simulated import Load, Simulated
 from tests.engine.test_port_filters import OTHER, PORT, SECOND_NS, Server, connection
 from tests.engine.test_shares import Idle, connects, of, policy, settled
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of

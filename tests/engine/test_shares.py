@@ -41,7 +41,7 @@ from atfnd.model import (
     Thread,
 )
 from atfnd.move.event import Wanted
-from bench.simulated import SECOND_NS, Load, Simulated
+from tests.engine.simulated import SECOND_NS, Load, Simulated
 from tests.engine.test_port_filters import EXACT_WINS, PORT
 from tests.values import NIC, RULE, flow, key, memory_of, seen
 

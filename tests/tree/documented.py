@@ -50,7 +50,6 @@ NOT_RUN = {
     ".venv/bin/pip ": "installs a package",
     ".venv/bin/python -m ": "of a guest: tests/test_guest.py starts one",
     "ls build/": "shows what `make deb` has built",
-    "python -m bench ": "measures for minutes",
     "apt-get ": "installs a package: tests/guest/test_systemd.py has it",
     "systemctl ": "of the service: tests/guest/test_systemd.py",
     "journalctl ": "of the service: tests/guest/test_systemd.py",
