@@ -36,6 +36,7 @@ FULL = {
     "test_install": "builds a package from nothing",
     "test_irqbalance": "waits for the sleep of a real irqbalance",
     "test_measuring": "slots of seconds each",
+    "test_move_mutations": "every way that a faulty move can take",
     "test_move_proof": "every way that a move can take",
     "test_order": "minutes of traffic",
     "test_page_shown": "a browser",
@@ -47,11 +48,9 @@ FULL = {
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
-# Faults that are put into the product, and tests that were written for such faults; benches, each
-# of which runs a little; and a machine of theirs that is bound to one version of QEMU.
+# The mutation tool; benches, each of which runs a little; and a machine of theirs that is bound to
+# one version of QEMU.
 DEMAND = (
-    "test_aggregate_guards",
-    "test_audit_guards",
     "test_bench_forward",
     "test_bench_harness",
     "test_bench_ordering",
@@ -60,22 +59,10 @@ DEMAND = (
     "test_bench_reception",
     "test_bench_serving",
     "test_bench_transmitted",
-    "test_birth_mutations",
-    "test_budget_guards",
     "test_counted_guest",
     "test_demo",
-    "test_follow_guards",
-    "test_match_guards",
-    "test_move_device_guards",
-    "test_move_mutations",
     "test_mutants",
     "test_observed_again",
-    "test_owner_guards",
-    "test_planted",
-    "test_port_filters_guards",
-    "test_steer_guards",
-    "test_table_guards",
-    "test_trials_guards",
 )
 
 # Nothing runs beside them.

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +28,9 @@ from atfnd.model import (
 )
 from atfnd.move.plan import in_order
 from tests.engine.simulated import SECOND_NS, Load, Simulated
-from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT
-from tests.values import RULE, THREAD, key, memory_of, one_rule
+from tests.engine.test_birth import owning
+from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT, Server, connection
+from tests.values import RULE, THREAD, flow, key, memory_of, one_rule
 
 ORDERED = replace(RULE, order=Mode.STRICT)
 LEFT = replace(RULE, name="left", placement=Placement.LEAVE)
@@ -193,10 +196,37 @@ def test_classified_as_one_rule_a_flow_would(
             made.carry_out(steer.take_up(made.nic, made.memory, made.now_ns))
         made.look()
         assert len(made.held) <= room
-        for flow in made.memory.table:
-            at = made.queue_of(flow.key) if not flow.key.listens else flow.target_queue
-            if flow.state in (FlowState.STEERED, FlowState.PORT):
-                assert at == flow.target_queue
+        for each in made.memory.table:
+            at = made.queue_of(each.key) if not each.key.listens else each.target_queue
+            if each.state in (FlowState.STEERED, FlowState.PORT):
+                assert at == each.target_queue
             else:
-                covered = made.memory.table.covering(flow.key)
-                assert covered is not None or at == made._rss[flow.key]
+                covered = made.memory.table.covering(each.key)
+                assert covered is not None or at == made._rss[each.key]
+
+
+@pytest.mark.parametrize(
+    ("changes", "goes"),
+    [
+        ({}, True),
+        ({"target_queue": 3}, False),  # not moved yet
+        ({"thread": OTHER}, False),  # another owner's
+        ({"thread": None}, False),  # nobody's: it would want a rule again
+        ({"rule_name": "another"}, False),
+        ({"moved_ns": 9 * SECOND_NS}, False),
+        ({"state": FlowState.MANUAL}, False),
+    ],
+)
+def test_what_may_want_another_queue_keeps_its_rule(changes: dict[str, Any], goes: bool) -> None:
+    server = Server()
+    server.nic = replace(EXACT_WINS, budget=10)
+    server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
+    ruled = flow(1, state=FlowState.STEERED, location=1, target_queue=1, app_cpu=1, moved_ns=1)
+    port = ruled._replace(key=PORT, cookie=1, thread=None, location=50)
+    waits = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=of_port(9, 80))
+    two = ruled._replace(key=key(2), cookie=1002, location=2)
+    for each in (port, waits, ruled._replace(**changes), two):
+        server.memory.table.put(each)
+    births = server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS)
+    gone = {each.action.key for each in births if each.action.kind is ActionKind.DELETE}
+    assert gone == {key(2), *([key(1)] if goes else [])}

@@ -278,3 +278,23 @@ def test_a_queue_that_was_lost_to_others_long_ago_counts_no_more() -> None:
     shared = {("thread", 7): NOW_NS - TERMS.put_off_ns + 1}
     assert look(before, avoids, lent=Lent(shared={**shared}))[0] == {}
     assert look(before, owner(7, 1), lent=Lent(shared={**shared}))[0] == {1: 7}
+
+
+def test_a_queue_whose_move_is_put_off_is_moved_later_each_time_and_lost_after_five() -> None:
+    """Something may forbid it for ever, as RPS that an admin set up does. Its flows may have
+    another way: with a policy of bounded order, in a gap of each."""
+    lent, waits_ns, at_ns = Lent(), list[int](), NOW_NS
+    for _ in range(12):
+        lent.stayed(0, TERMS, at_ns)
+        waits_ns.append(lent.rests_until_ns(0, TERMS) - at_ns)
+        at_ns += waits_ns[-1]
+    assert waits_ns == [min(TERMS.rest_ns << times, TERMS.put_off_ns) for times in range(12)]
+    before, away = owned((0, 7)), owner(7, cpu=3)
+    for times, rests_ns, then in (
+        (4, 1, ({0: 7}, [])),
+        (4, 0, ({0: 7}, [(0, 3)])),
+        (5, 1, ({}, [])),
+        (5, 0, ({0: 7}, [(0, 3)])),
+    ):
+        lent = Lent(put_off={0: (times, NOW_NS + rests_ns), 1: (5, NOW_NS + 1)})
+        assert look(before, away, lent=lent) == then

@@ -657,3 +657,33 @@ def work(ports: int) -> int:
 
 def test_a_look_costs_as_much_as_there_are_ports() -> None:
     assert work(400) < 2.2 * work(200)
+
+
+def test_a_rule_for_all_addresses_stays_when_its_port_listens_on_one() -> None:
+    anywhere = PORT._replace(local=bytes(4))
+    server = Server(listening(1, anywhere))
+    server.done(server.look())
+    server.listeners.closed(1, 100)
+    [delete] = server.look(now_ns=100 + 10 * SECOND_NS)
+    assert (delete.action.kind, delete.action.key) == (ActionKind.DELETE, anywhere)
+    again = listening(2)
+    server.listeners.opened(again, server.memory.table)
+    [revoked] = port_filters.wanted_again(again, server.listeners, server.memory)
+    assert (revoked.action.kind, revoked.action.key) == (ActionKind.REWRITE, anywhere)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_rule_that_moves_flows_is_no_birth(moves: bool) -> None:
+    """They have sent data through another queue: only a hold proves that it has drained."""
+    server = Server()
+    server.nic = replace(EXACT_WINS, budget=10)
+    server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
+    waits = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=key(9)._replace(local_port=80))
+    led = flow(1)._replace(state=FlowState.STEERED, location=1, target_queue=1)
+    moved = [flow(n, state=FlowState.OVERFLOW, app_cpu=1) for n in (1, 2)]
+    for each in (waits, *(moved if moves else [led])):
+        server.memory.table.put(each)
+    uses = [connection(n, 3 if moves else 1) for n in (1, 2)][: 1 + moves]
+    [birth] = server.look(*uses, now_ns=10 * SECOND_NS)
+    assert birth.action.key == PORT
+    assert (birth.first_data_ns is None) is moves

@@ -31,23 +31,26 @@ from atfnd.engine.event import (
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Conflict,
+    Cpu,
     Filter,
     FlowState,
     InterfaceRule,
     Match,
+    Node,
     Placement,
     PlacementKind,
     Policy,
     SocketUse,
     SteeringMethod,
+    Topology,
 )
-from tests.engine.test_budget_guards import MACHINE
 from tests.values import NIC, RULE, key, seen
 
 __all__: list[str] = []
 
 BOUNDED = InterfaceRule("*", "test:1", armed=True, filters_max=None, filters_reserve=10)
 POLICY = Policy((BOUNDED,), (RULE,), "auto", 64, 0, ())
+MACHINE = Topology(tuple(Cpu(n, True, 0, 0, n, (n,), (n,)) for n in range(4)), (Node(0, (), {}),))
 ANOTHER = Conflict("another program steers it", "end that", blocks=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The whole daemon holds in runs by chance. Planted faults of its parts: `test_planted`.
+"""The whole daemon holds in runs by chance.
 
 A seed that fails here: `python -m tests.simulation --whole SEED` shrinks it and tells its story.
 """

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What stands in another move's way on one NIC, and what is kept, each case by itself."""
+"""What stands in another move's way on one NIC."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from atfnd.model import Action, ActionKind, Actuator
-from atfnd.move.command import Ended, Write
-from atfnd.move.device import Record, due_ns, only_known
-from atfnd.move.event import FlowClosed, PortChanged, QueueHeld, TimerDue, Wanted
-from atfnd.move.frozenmap import FrozenMap
+from atfnd.move.command import Write
+from atfnd.move.device import due_ns
+from atfnd.move.event import FlowClosed, TimerDue, Wanted
 from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
 from tests.move.stepped import TIMES, SteppedNic, to
@@ -34,6 +31,10 @@ def written(nic: SteppedNic) -> list[object]:
     """Of what was just asked for: the subjects of writes."""
     writes = [each.action for each in nic.commands if isinstance(each, Write)]
     return [each.queue if each.key is None else each.key for each in writes]
+
+
+def action_of(command: object) -> Action | None:
+    return command.action if isinstance(command, Write) else None
 
 
 def test_a_flow_waits_while_a_queue_that_it_leaves_or_comes_to_changes_its_cpu() -> None:
@@ -83,22 +84,6 @@ def test_a_delete_that_is_wanted_once_more_rests_no_longer() -> None:
     assert written(nic) == [key(1)]
 
 
-def test_what_was_learned_of_a_queue_goes_with_it() -> None:
-    nic = SteppedNic()
-    nic.device = nic.device._replace(timers_ns=FrozenMap({0: 5, 2: 7}))
-    nic(PortChanged(PORT._replace(rings=PORT.rings[:2])))
-    assert dict(nic.device.timers_ns.items()) == {0: 5}
-
-
-def test_what_was_put_off_teaches_nothing() -> None:
-    nic = SteppedNic()
-    nic.device = nic.device._replace(port=PORT._replace(asynchronous=True))
-    nic(to(1, Mode.BOUNDED))  # it waits for a gap
-    nic(TimerDue(), TIMES.arm_ns)
-    assert nic.verdicts() == [Verdict.DEFERRED]
-    assert (len(nic.device.records), len(nic.device.timers_ns)) == (0, 0)
-
-
 def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
     for code, verdicts in ((22, [Verdict.REFUSED]), (0, [])):
         nic, first = SteppedNic(), to(1, Mode.IMMEDIATE)
@@ -107,57 +92,3 @@ def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
         nic.written(first, code)
         assert nic.verdicts() == verdicts
         assert [each.new for each in map(action_of, nic.commands) if each] == [2] * (code != 0)
-
-
-def action_of(command: object) -> Action | None:
-    return command.action if isinstance(command, Write) else None
-
-
-def test_each_move_is_paid_for_but_no_dead_flows_delete() -> None:
-    nic = SteppedNic()
-    nic(delete(9))
-    assert nic.device.arrival_ns == 0
-    nic(to(1, Mode.IMMEDIATE))
-    assert nic.device.arrival_ns == nic.now_ns + TIMES.move_every_ns
-    for number in range(2, TIMES.burst + 1):
-        nic(to(number, Mode.IMMEDIATE))
-        assert written(nic) == [key(number)]
-    nic(to(50, Mode.IMMEDIATE))
-    assert written(nic) == []
-    nic(delete(60), 0)
-    assert not any(isinstance(each, Ended) for each in nic.commands)
-
-
-def test_one_hold_at_a_time_whichever_queues_it_is_of() -> None:
-    nic = SteppedNic()
-    nic(to(1, Mode.STRICT))
-    assert nic(to(2, Mode.STRICT, old=2, new=0)) == ()
-    nic(QueueHeld(1, nic.now_ns))
-    assert written(nic) == [key(1)]
-
-
-def test_a_setting_waits_for_every_move_and_every_move_for_the_setting() -> None:
-    setting = Action.of_setting("nic", "rps-cpus:0", None)
-    turn, nic = Wanted(replace(setting, value="0"), Mode.IMMEDIATE), SteppedNic()
-    first = to(1, Mode.IMMEDIATE)
-    nic(first)
-    assert nic(turn) == ()
-    assert nic(to(2, Mode.IMMEDIATE, old=2)) == ()
-    nic.written(first)
-    nic(TimerDue(), TIMES.verify_ns)
-    assert [each.action.setting for each in nic.commands if isinstance(each, Write)] == [
-        "rps-cpus:0"
-    ]
-    nic.written(turn)
-    assert written(nic) == [key(2)]
-
-
-def test_what_moves_taught_of_a_flow_ends_with_its_entry_and_its_last_move() -> None:
-    nic = SteppedNic()
-    nic(to(1, Mode.IMMEDIATE))  # its move is under way
-    rests = Record(nic.now_ns)
-    nic.device = nic.device._replace(
-        records=FrozenMap({key(0): rests, key(1): rests, key(2): rests, 3: rests})
-    )
-    kept = only_known(nic.device, {key(2)}).records
-    assert [*kept] == [key(1), key(2), 3]  # and that of a queue
