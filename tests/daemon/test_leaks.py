@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from atfnd.daemon.nic_records import NicRecords
-from atfnd.daemon.nics import ServedNics
-from atfnd.daemon.watched_queues import WatchedQueues
 from atfnd.engine.command import Begin, Forget, ReportEnd, WatchAccepts
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
@@ -70,8 +64,6 @@ from atfnd.move.command import Ended
 from atfnd.move.verdict import Mechanism, Verdict
 from atfnd.observe.nics import interfaces
 from atfnd.observe.nics.interfaces import Interfaces
-from atfnd.observe.nics.watch import NapiIds
-from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC, RULE, THREAD, flow, key, seen
 
 __all__: list[str] = []
@@ -199,63 +191,6 @@ class TestGone:
             assert engine.views == {"other": other}
             assert engine.memory.nics["other"].listeners is None
             assert list(engine.memory.table) == []
-
-    @pytest.mark.parametrize("new", [None, "new"])
-    def test_so_is_where_its_queues_were(self, new: str | None) -> None:
-        """One that is renamed takes that along."""
-        engine, released, said = an_engine(1), list[Match](), list[Event]()
-        engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
-        nics_known = engine.memory.nics
-
-        def take(*events: Event) -> None:
-            said.extend(events)
-            for event in events:
-                engine.handle(event, 0)
-
-        def watch(name: str) -> Any:
-            return SimpleNamespace(
-                facts=replace(NIC, name=name), listeners=(), reads_by=lambda read: None,
-                reports_to=lambda report: None, close=lambda: None, name_now=lambda: new,
-                napi_ids=NapiIds(), nic=SimpleNamespace(netns=None),
-                look_at_reads=lambda armed: None,
-                still_there=lambda: (_ for _ in ()).throw(OSError(errno.ENODEV, "gone")),
-            )  # fmt: skip
-
-        anything: Any = SimpleNamespace
-        renamed = lambda old, new: None  # noqa: E731
-        journal = anything(
-            release=lambda nic, match: released.append(match), rename=renamed,
-            left={"nic": {Match.of(key(2)): 5}},
-        )  # fmt: skip
-        executor = anything(
-            still=lambda session: None, take=take,
-            forget=lambda session, permit: permit.check(session.name),
-        )  # fmt: skip
-        orders = anything(armed=lambda nic: None, paused=lambda nic: False, say=renamed)
-        undo_journal = anything(rename=renamed, held=lambda of: {}, manual=lambda of: ())
-        observer = anything(watch=lambda netns, napis: 0, reads=lambda name: None)
-        sessions, log = dict[str, Any](), EventLog()
-        nics = ServedNics(
-            anything(open=watch), sessions, executor, anything(meet=lambda session: None),
-            anything(adopt=lambda session: None),
-            WatchedQueues(sessions, observer, anything(serve=lambda: None), log),
-            NicRecords(journal, undo_journal, orders), engine, lambda name: False,
-            log,
-        )  # fmt: skip
-
-        async def ends() -> None:
-            nics.attach(watch("nic"))
-            nics.attach(watch("other"))
-            nics_known["nic"].displaced, nics_known["other"].displaced = {0: 3}, {0: 1}
-            nics.sessions["other"].watch.still_there = lambda: None  # type: ignore[method-assign]
-            nics.each(lambda session: None)
-
-        asyncio.run(ends())
-        there = {name: known.displaced for name, known in nics_known.items()}
-        assert there == {"other": {0: 1}} | ({new: {0: 3}} if new else {})
-        assert (NicRenamed("nic", new) if new else NicLost("nic")) in said
-        assert nics.sessions.keys() == there.keys()
-        assert len(released) == (0 if new else 1)
 
 
 class TestArrivals:

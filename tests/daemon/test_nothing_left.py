@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Real servers whose flows come and go faster than filters are written: nothing of ours is left.
 
-Under the built-in policy, on the lab. `tests/program/test_undo_machine.py` has the same in values,
-in every order of events; here is the kernel, the daemon's loop and its moves.
+Under the built-in policy, on the lab. The simulation has the same in every order of events; here is
+the kernel.
 """
 
 from __future__ import annotations

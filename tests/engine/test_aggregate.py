@@ -18,6 +18,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
+    Flow,
     FlowKey,
     FlowState,
     Listening,
@@ -25,7 +26,9 @@ from atfnd.model import (
     NicView,
     Placement,
     Thread,
+    Topology,
 )
+from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order
 from tests.engine.simulated import SECOND_NS, Load, Simulated
 from tests.engine.test_birth import owning
@@ -205,6 +208,23 @@ def test_classified_as_one_rule_a_flow_would(
                 assert covered is not None or at == made._rss[each.key]
 
 
+RULED = flow(1, state=FlowState.STEERED, location=1, target_queue=1, app_cpu=1, moved_ns=1)
+WAITS = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=of_port(9, 80))
+
+
+def short(*flows: Flow, queue: int | None = 1) -> Server:
+    """Filters are short, thread 100 owns queue 1, and the port's rule leads there, if to any."""
+    server = Server()
+    server.nic = replace(EXACT_WINS, budget=10)
+    server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
+    if queue is not None:
+        port = RULED._replace(key=PORT, cookie=1, thread=None, location=50, target_queue=queue)
+        server.memory.table.put(port)
+    for each in (WAITS, *flows):
+        server.memory.table.put(each)
+    return server
+
+
 @pytest.mark.parametrize(
     ("changes", "goes"),
     [
@@ -218,15 +238,55 @@ def test_classified_as_one_rule_a_flow_would(
     ],
 )
 def test_what_may_want_another_queue_keeps_its_rule(changes: dict[str, Any], goes: bool) -> None:
-    server = Server()
-    server.nic = replace(EXACT_WINS, budget=10)
-    server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
-    ruled = flow(1, state=FlowState.STEERED, location=1, target_queue=1, app_cpu=1, moved_ns=1)
-    port = ruled._replace(key=PORT, cookie=1, thread=None, location=50)
-    waits = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=of_port(9, 80))
-    two = ruled._replace(key=key(2), cookie=1002, location=2)
-    for each in (port, waits, ruled._replace(**changes), two):
-        server.memory.table.put(each)
+    server = short(RULED._replace(**changes), RULED._replace(key=key(2), cookie=1002, location=2))
     births = server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS)
     gone = {each.action.key for each in births if each.action.kind is ActionKind.DELETE}
     assert gone == {key(2), *([key(1)] if goes else [])}
+
+
+def test_nothing_joins_a_port_whose_rule_is_being_rewritten() -> None:
+    server = short(RULED)
+    move = Action(ActionKind.REWRITE, "nic", PORT, 50, 1, 2, "", "rest")
+    budget.ask(move, server.memory)
+    assert server.look(connection(1, 1), now_ns=10 * SECOND_NS) == ()
+    budget.ended(move, server.memory)
+    [joins] = server.look(connection(1, 1), now_ns=10 * SECOND_NS)
+    assert (joins.action.kind, joins.action.key) == (ActionKind.DELETE, key(1))
+
+
+@pytest.mark.parametrize(("queue", "stranded"), [(None, True), (2, True), (1, False)])
+def test_flows_whose_ports_rule_is_gone_or_leads_elsewhere_ask_for_their_own(
+    queue: int | None, stranded: bool
+) -> None:
+    server = short(led := flow(1, state=FlowState.PORT, target_queue=1), queue=queue)
+    aggregate.stranded(server.nic, server.memory, 7)
+    found = server.memory.table.get(key(1))
+    assert found is not None
+    if not stranded:
+        assert found == led
+        return
+    assert (found.state, found.target_queue) == (FlowState.OVERFLOW, None)
+    assert server.memory.table.due_ns(key(1)) == 7  # at once
+    server = short(led, queue=queue)
+    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", "")
+    budget.ask(insert, server.memory)  # it gets one now
+    aggregate.stranded(server.nic, server.memory, 7)
+    assert server.memory.table.get(key(1)) == led
+
+
+def test_a_port_takes_the_slot_of_another_flow_and_keeps_its_own() -> None:
+    other = RULED._replace(key=of_port(3, 81), cookie=1003, location=3)
+    two = RULED._replace(key=key(2), cookie=1002, location=2)
+    server = short(RULED, two, other, queue=None)
+    server.nic = replace(EXACT_WINS, budget=3)
+    for seconds in (10, 20):
+        server.memory.table.put(other._replace(bytes=seconds * 10**9))  # worth more than they
+        budget.weigh(server.nic, Topology(()), lambda _: 3, server.memory, seconds * SECOND_NS)
+    uses = [connection(n, 1) for n in (1, 2)]
+    assert server.look(*uses, now_ns=20 * SECOND_NS) == ()
+    [swap] = budget.swaps(server.nic, server.memory, 21 * SECOND_NS)
+    assert swap.key == other.key
+    server.done((Wanted(swap, Mode.STRICT, None, None),), 21 * SECOND_NS)
+    assert budget.no_room(server.nic, server.memory, WAITS.key) is not None
+    births = server.look(*uses, now_ns=22 * SECOND_NS)
+    assert [each.action.key for each in births] == [PORT]

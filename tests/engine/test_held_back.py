@@ -72,15 +72,6 @@ def test_a_predicted_cpu_is_not_an_observed_one() -> None:
     assert (entry(known).state, entry(known).rx_cpu) == (FlowState.STEERED, None)
 
 
-def test_a_socket_with_the_same_addresses_on_another_nic_does_not_take_the_entry() -> None:
-    known = memory()
-    carried_out(steer.seen(seen(1, 1), NIC, RULE, known, 1), known, 1)
-    before = entry(known)
-    other = replace(NIC, name="other")
-    assert steer.seen(seen(1, 2, cookie=2001), other, RULE, known, 500) == ()
-    assert entry(known) == before
-
-
 def test_sockets_that_share_a_udp_port_do_not_take_its_rule_from_each_other() -> None:
     known = memory()
     port = key(1)._replace(protocol=Protocol.UDP, remote=bytes(4), remote_port=0)

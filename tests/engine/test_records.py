@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -164,6 +165,12 @@ def indexes_are_those_of_a_whole_reading(table: FlowTable) -> None:
         filters = {k for some in table.filters_of(nic).values() for k in some}
         assert filters == those(lambda f, r: f.location is not None)
     astray = {each.key for each in table.astray()}
+    for cookie in range(1, 4):
+        assert {*table.keys_of(cookie)} == {
+            k for k, (f, _) in records.items() if f.cookie == cookie
+        }
+    stand = Counter((f.nic, f.state, f.rule_name) for f, _ in records.values())
+    assert dict(table.standing()) == stand
     assert astray == {
         k
         for k, (f, _) in records.items()

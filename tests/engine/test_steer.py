@@ -217,13 +217,6 @@ def test_a_flow_that_found_the_nic_full_is_tried_again_when_there_is_room() -> N
     assert (again.kind, again.key) == (ActionKind.INSERT, key(2))
 
 
-def test_our_share_of_the_filter_table_is_kept() -> None:
-    known = memory()
-    steered(known)
-    assert steer.seen(seen(2, 1), replace(NIC, budget=1), RULE, known, 2) == ()
-    assert {flow.key: flow.state for flow in known.table}[key(2)] is FlowState.OVERFLOW
-
-
 def test_an_entry_ends_with_its_socket() -> None:
     known = memory()
     steered(known)

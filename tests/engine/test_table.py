@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
-from atfnd.model import FlowState
 from tests.values import flow, key
 
 
@@ -26,56 +22,6 @@ def test_t_delete_is_whole_to_half_full_and_a_sixteenth_when_full() -> None:
     assert t_delete_in_force_ns(16_000, 50, 100) == 16_000
     assert t_delete_in_force_ns(16_000, 75, 100) == 8_500
     assert t_delete_in_force_ns(16_000, 100, 100) == 1_000
-
-
-class TableMachine(RuleBasedStateMachine):
-    """Against a plain dictionary: same flows, same sockets, same load per queue."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = FlowTable(8)
-        self.plain: dict[int, tuple[int, int | None]] = {}
-
-    @rule(
-        number=st.integers(0, 11),
-        cookie=st.integers(1, 6),
-        queue=st.none() | st.integers(0, 2),
-        state=st.sampled_from([FlowState.STEERED, FlowState.WANTED]),
-    )
-    def put(self, number: int, cookie: int, queue: int | None, state: FlowState) -> None:
-        if number not in self.plain and self.table.full():
-            assert len(self.plain) == 8
-            return
-        location = None if queue is None else number
-        self.table.put(
-            flow(number, cookie=cookie, target_queue=queue, location=location, state=state)
-        )
-        self.plain[number] = cookie, queue
-
-    @precondition(lambda self: self.plain)
-    @rule(data=st.data())
-    def remove(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(sorted(self.plain)))
-        self.table.remove(key(number))
-        del self.plain[number]
-
-    @invariant()
-    def agrees(self) -> None:
-        assert {f.key for f in self.table} == {key(number) for number in self.plain}
-        assert len(self.table) == len(self.plain) <= self.table.capacity
-        for cookie in range(1, 7):
-            expected = {key(n) for n, (owner, _) in self.plain.items() if owner == cookie}
-            assert set(self.table.keys_of(cookie)) == expected
-        for queue in range(3):
-            expected_load = sum(q == queue for _, q in self.plain.values())
-            assert self.table.filters_on("nic", queue) == expected_load
-        assert self.table.filters_in("nic") == sum(q is not None for _, q in self.plain.values())
-        stand = Counter((f.nic, f.state, f.rule_name) for f in self.table)
-        assert dict(self.table.standing()) == stand
-        assert sum(self.table.by_state().values()) == len(self.table)
-
-
-TestTableMachine = TableMachine.TestCase
 
 
 def test_a_page_of_slots_keeps_its_place_while_flows_come_and_go() -> None:

@@ -29,7 +29,6 @@ from atfnd.model import (
     NicView,
     Outcome,
     Plan,
-    SocketSeen,
     SocketUse,
     SteeringMethod,
     Thread,
@@ -79,27 +78,6 @@ def test_a_socket_with_the_addresses_of_another_nics_flow_changes_nothing_of_it(
     assert of(known, 1) == first
 
 
-def test_an_unconnected_sockets_flow_is_that_of_the_first_of_one_port() -> None:
-    known = memory()
-    anyone = key(1)._replace(protocol=17, remote=bytes(4), remote_port=0)
-
-    def used(cookie: int, cpu: int) -> SocketSeen:
-        return seen(1, cpu)._replace(key=anyone, cookie=cookie)
-
-    settled(steer.seen(used(5, 1), ONE, RULE, known, 1), known)
-    assert steer.seen(used(6, 2), ONE, RULE, known, 5000) == ()
-    (move,) = steer.seen(used(5, 2), ONE, RULE, known, 5000)
-    assert move.new == 2
-
-
-def test_a_new_connection_with_an_old_ones_addresses_takes_its_entry_over() -> None:
-    known = memory()
-    steered(known, 1, ONE)
-    (move,) = steer.seen(seen(1, 2)._replace(cookie=6), ONE, RULE, known, 5000)
-    assert (move.kind, move.new) == (ActionKind.REWRITE, 2)
-    assert of(known, 1).cookie == 6
-
-
 def test_a_thread_takes_its_flows_along_on_the_nic_it_was_seen_on() -> None:
     """Each NIC tells of its own: another one's queues are elsewhere."""
     known = memory()
@@ -137,17 +115,6 @@ def test_only_the_nic_that_was_armed_is_taken_up() -> None:
         steer.seen(seen(number, 1), replace(nic, armed=False), RULE, known, 1)
     assert [action.nic for action in steer.take_up(TWO, known, 2)] == ["two"]
     assert of(known, 1).state is FlowState.OBSERVED
-
-
-def test_only_resume_steers_what_was_left_alone() -> None:
-    known = memory()
-    steered(known, 1, ONE)
-    manual = of(known, 1)._replace(state=FlowState.MANUAL, location=None, target_queue=None)
-    known.table.put(manual)
-    assert steer.take_up(ONE, known, 5000) == ()
-    assert steer.take_up(TWO, known, 5000, manual=True) == ()
-    (again,) = steer.take_up(ONE, known, 5000, manual=True)
-    assert again.kind is ActionKind.INSERT
 
 
 def test_a_deferred_move_on_a_nic_that_is_gone_is_none() -> None:
@@ -297,18 +264,6 @@ def test_a_queue_that_may_not_be_moved_does_not_follow(change: dict[str, object]
     now = replace(made.nics["one"], **change)  # type: ignore[arg-type]
     assert follow.along(of(known, 1), queue, now, known, made.now_ns) == ()
     assert follow.along(of(known, 1), queue, made.nics["one"], known, made.now_ns) != ()
-
-
-def test_a_queue_follows_again_once_it_has_rested() -> None:
-    made = Machine()
-    made.uses(1, "one", 1)
-    made.now_ns += 10**9
-    assert [each.new for each in made.uses(1, "one", 2)] == [2]
-    made.now_ns += REST_NS - 1
-    assert made.uses(1, "one", 3) == []
-    assert made.carry_out(steer.due(made.nics, made.memory, made.now_ns)) == []
-    made.now_ns += 1
-    assert [each.new for each in steer.due(made.nics, made.memory, made.now_ns)] == [3]
 
 
 @pytest.mark.parametrize("change", [{"armed": False}, {"method": SteeringMethod.RSS}])

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from random import Random
 
-from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.model import Action, FlowKey, Outcome
 from atfnd.move.event import Asleep, Event, HoldLost, Idle, Polled, Seen, Violated
 from tests.values import key
 
@@ -37,14 +36,7 @@ class SimulatedNic:
         self.filters: dict[int, tuple[FlowKey, int]] = {}  # by location
         self.events: list[Event] = []
         self.overtaken: dict[FlowKey, int] = dict.fromkeys(self.route, 0)
-        self.written: list[Action] = []
-        self.talking = True
-        self.silent: set[FlowKey] = set()
         self.stalled: set[int] = set()
-        self.refuse = 0  # errno of the next write
-        self.refuse_hold = False
-        self.break_hold = False
-        self.lost_journal = False
 
     # ---- what MoveActuator asks for
 
@@ -53,24 +45,16 @@ class SimulatedNic:
         return self.time_ns
 
     def write(self, action: Action) -> Outcome:
-        if self.lost_journal:
-            raise OSError(errno.EIO, "the journal cannot be written")
-        self.written.append(action)
         self.pass_time(PORT_WRITE_NS // 2)
-        code, self.refuse = self.refuse, 0
-        if not code and action.key is not None:
-            deleted = action.kind is ActionKind.DELETE or action.new is None
-            self.route[action.key] = self.rss[action.key] if deleted else action.new or 0
-            self.filters.pop(action.location or 0, None)
-            if not deleted and action.new is not None:
-                self.filters[action.location or 0] = action.key, action.new
+        assert action.key is not None
+        assert action.new is not None
+        self.route[action.key] = action.new
+        self.filters[action.location or 0] = action.key, action.new
         self.pass_time(PORT_WRITE_NS // 2)
-        return Outcome(action, self.time_ns, code, action.location, "refused" if code else "")
+        return Outcome(action, self.time_ns, 0, action.location, "")
 
     def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
         del drains
-        if self.refuse_hold:
-            raise OSError(errno.EPERM, "no real-time priority")
         assert not self.quiesced, "I1: one queue is held at a time"
         self.quiesced[queue] = until_ns
         return self.time_ns
@@ -121,23 +105,16 @@ class SimulatedNic:
     def pass_time(self, ns: int) -> None:
         """Packets come in, rings are polled, holds run out."""
         self.time_ns += ns
-        if self.break_hold and self.quiesced:
-            self._cut(min(self.quiesced))
-            self.break_hold = False
         for queue in [q for q, until_ns in self.quiesced.items() if self.time_ns >= until_ns]:
-            self._cut(queue)
-        if self.talking:
-            for flow, queue in self.route.items():
-                if flow not in self.silent and self.random.random() < 0.3:
-                    self.rings[queue].append((self.time_ns, flow, self.sent[flow]))
-                    self.sent[flow] += 1
+            del self.quiesced[queue]
+            self.events.append(HoldLost(queue, "it ended by itself"))
+        for flow, queue in self.route.items():
+            if self.random.random() < 0.3:
+                self.rings[queue].append((self.time_ns, flow, self.sent[flow]))
+                self.sent[flow] += 1
         for queue in range(QUEUES):
             if queue not in self.quiesced and queue not in self.stalled:
                 self._poll(queue)
-
-    def _cut(self, queue: int) -> None:
-        del self.quiesced[queue]
-        self.events.append(HoldLost(queue, "it ended by itself"))
 
     def _poll(self, queue: int) -> None:
         if self.random.random() < 0.4:
@@ -163,12 +140,6 @@ class SimulatedNic:
         if queue in self.watched.get(flow, ()) and flow not in self.seen:
             self.seen.add(flow)
             self.events.append(Seen(flow, queue, self.time_ns))
-
-    def somebody_deletes(self, key: FlowKey) -> None:
-        """Another program deletes the filter of a flow: it comes by RSS."""
-        for location in [at for at, (flow, _) in self.filters.items() if flow == key]:
-            del self.filters[location]
-        self.route[key] = self.rss[key]
 
     def idle(self) -> list[Event]:
         """What a watch tells of flows that were given nothing lately."""
