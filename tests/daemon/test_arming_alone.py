@@ -26,8 +26,7 @@ from atfnd.engine.event import (
     SettingsDue,
     TakenUp,
 )
-from atfnd.model import Action, Caps, InterfaceRule, Outcome, SteeringMethod
-from atfnd.nic import Claims
+from atfnd.model import Action, InterfaceRule, Outcome, SteeringMethod
 from atfnd.program.balance import BALANCER
 from tests.daemon.parts import POLICY, Parts, ScriptedNic, parts_of
 from tests.nic.fake_nic import CAPS
@@ -92,39 +91,6 @@ class TestMeeting:
         assert session.view.method is SteeringMethod.FILTERS
         assert parts.of(SettingsDue) == parts.of(OriginalsRead) == []
 
-    def test_it_is_proven_what_an_armed_nic_can(
-        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        proven: list[bool] = []
-
-        def probe(nic: ScriptedNic, claims: Claims | None = None) -> Caps:
-            proven.append(claims is not None)
-            return CAPS
-
-        monkeypatch.setattr(ScriptedNic, "probe", probe)
-        parts.arming.meet(parts.serve())
-        assert proven == [True]
-
-    def test_the_engine_hears_what_was_before_us(self, parts: Parts) -> None:
-        """Also of a queue that was found on its CPU."""
-        nic_of(parts).values[QUEUE] = "0-3"
-        parts.arming.meet(parts.serve())
-        assert nic_of(parts).values[QUEUE] == "0"
-        originals = parts.of(OriginalsRead)[-1].originals
-        assert {name: originals[name] for name in (RPS, QUEUE, "queue-cpu:1")} == {
-            RPS: "f",
-            QUEUE: "0-3",
-            "queue-cpu:1": "1",
-        }
-
-    def test_another_policy_may_need_that_again_on_an_armed_nic_only(
-        self, parts: Parts, session: NicSession
-    ) -> None:
-        parts.arming.policy_renewed(session)
-        parts.executor.take(Disarmed("nic"))
-        parts.arming.policy_renewed(session)
-        assert len(parts.of(OriginalsRead)) == 1
-
     @pytest.mark.parametrize("armed", [True, False])
     def test_another_policy_may_ask_for_another_method(
         self, parts: Parts, session: NicSession, monkeypatch: pytest.MonkeyPatch, armed: bool
@@ -170,12 +136,6 @@ class TestAfterARestart:
         assert RPS not in parts.undo_journal.held("nic")
         assert parts.undo_journal.manual("nic") == {RPS}
 
-    def test_it_is_left_by_the_run_after_that_too(self, parts: Parts, session: NicSession) -> None:
-        nic_of(parts).values[RPS] = "3"
-        restarts(parts)
-        assert restarts(parts).view.manual == {RPS}
-        assert nic_of(parts).values[RPS] == "3"
-
     def test_after_a_new_life_nothing_is_ours_and_it_is_prepared_anew(
         self, parts: Parts, session: NicSession
     ) -> None:
@@ -185,25 +145,6 @@ class TestAfterARestart:
         assert parts.undo_journal.held("nic")[RPS].original == "3"
         assert session.view.manual == frozenset()
         assert parts.undo_journal.life("nic") == session.watch.life()
-
-    def test_a_queue_that_irqbalance_may_have_moved_stays_ours(
-        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        nic_of(parts).values[QUEUE] = "0-3"
-        parts.arming.meet(parts.serve())
-        nic_of(parts).set_queue_cpu(0, 2)
-        monkeypatch.setattr(parts.arming.balancing, "may_have_moved", lambda irq: irq == 10)
-        session = restarts(parts)
-        assert parts.undo_journal.held("nic")[QUEUE].original == "0-3"
-        assert session.view.manual == frozenset()
-
-    def test_what_nobody_changed_is_not_written_again(
-        self, parts: Parts, session: NicSession
-    ) -> None:
-        nic_of(parts).calls.clear()
-        restarts(parts)
-        assert nic_of(parts).calls == []
-        assert parts.undo_journal.held("nic")[RPS].original == "f"
 
 
 class TestDrift:
@@ -215,22 +156,6 @@ class TestDrift:
         assert (event.nic, event.what) == ("nic", f"{RPS} is 3")
         assert nic_of(parts).values[RPS] == "3"
         assert session.view.manual == {RPS}
-
-    def test_what_was_left_before_stays_left(self, parts: Parts, session: NicSession) -> None:
-        parts.undo_journal.leave_alone("nic", "xps-cpus:0")
-        nic_of(parts).values[RPS] = "3"
-        parts.arming.check(session)
-        assert session.view.manual == {RPS, "xps-cpus:0"}
-
-    def test_on_a_nic_that_is_not_armed_nothing_is_looked_at(
-        self, parts: Parts, session: NicSession
-    ) -> None:
-        parts.executor.take(Disarmed("nic"))
-        nic_of(parts).values[RPS] = "3"
-        parts.events.clear()
-        parts.arming.check(session)
-        assert parts.events == []
-        assert RPS in parts.undo_journal.held("nic")
 
     def test_a_resume_takes_it_back(self, parts: Parts, session: NicSession) -> None:
         nic_of(parts).values[RPS] = "3"
@@ -251,12 +176,6 @@ class TestDrift:
         parts.undo_journal.wrote("nic", "rss", "ours")
         parts.arming.check(session)
         assert parts.of(EntriesLeftAlone) == [EntriesLeftAlone("nic")]
-
-    def test_other_settings_do_not_say_that(self, parts: Parts, session: NicSession) -> None:
-        nic_of(parts).values[RPS] = "3"
-        parts.arming.check(session)
-        assert parts.of(EntriesLeftAlone) == []
-        assert parts.of(EntriesLooked) == [EntriesLooked("nic")]
 
     def test_what_an_irqbalance_moved_that_is_about_to_be_asked_is_not_taken_for_a_change(
         self, parts: Parts, session: NicSession, monkeypatch: pytest.MonkeyPatch
@@ -310,11 +229,6 @@ class TestTheMethod:
         assert methods == [SteeringMethod.RSS, SteeringMethod.NONE]
         assert parts.of(TakenUp) == [TakenUp("nic")]
 
-    def test_after_an_undo_it_is_read_again(self, parts: Parts, session: NicSession) -> None:
-        nic_of(parts).values[RPS] = "f"
-        parts.arming.taken_out(session)
-        assert session.view.settings[RPS] == "f"
-
 
 class TestAFlap:
     def test_what_the_nic_lost_by_itself_is_set_again(
@@ -343,33 +257,6 @@ class TestAFlap:
         parts.arming.check(session)
         assert session.view.manual == {RPS}
 
-    def test_a_queue_whose_interrupt_is_found_out_late_is_prepared(
-        self, parts: Parts, session: NicSession
-    ) -> None:
-        nic_of(parts).irqs += 50
-        nic_of(parts).values[QUEUE] = "0-3"
-        session.watch.refresh()
-        parts.arming.confine(session)
-        assert nic_of(parts).values[QUEUE].isdecimal()
-        assert parts.undo_journal.life("nic") == session.watch.life()
-
-    def test_without_one_nothing_is_prepared_again(self, parts: Parts, session: NicSession) -> None:
-        parts.arming.confine(session)
-        assert parts.of(SettingsDue) == []
-
-    @pytest.mark.parametrize(("armed", "met"), [(False, True), (True, False)])
-    def test_a_nic_that_is_not_armed_or_not_looked_at_yet_stays(
-        self, parts: Parts, session: NicSession, *, armed: bool, met: bool
-    ) -> None:
-        nic_of(parts).napis += 50
-        nic_of(parts).values[RPS] = "3"
-        if not armed:
-            parts.executor.take(Disarmed("nic"))
-        session.met = met
-        session.watch.refresh()
-        parts.arming.confine(session)
-        assert nic_of(parts).values[RPS] == "3"
-
 
 class TestCpus:
     def test_the_queues_of_a_cpu_that_goes_offline_leave_it_and_come_back(
@@ -389,27 +276,6 @@ class TestCpus:
         parts.arming.cpus_changed(session)
         assert len(parts.of(TakenUp)) == 2  # nothing moved by the last one
 
-    def test_a_queue_that_could_not_be_moved_is_known_where_the_kernel_has_it(
-        self, parts: Parts, session: NicSession
-    ) -> None:
-        def refuse(name: str, value: str) -> None:
-            nic_of(parts).cpus[0] = 6
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-
-        nic_of(parts).write_setting = refuse  # type: ignore[method-assign]
-        parts.cpus.offline = {0}
-        parts.arming.read_cpus()
-        parts.arming.cpus_changed(session)
-        assert session.view.queues[0].cpu == 6
-
-    def test_those_of_a_nic_that_is_not_armed_stay(self, parts: Parts) -> None:
-        session = parts.serve(armed=False)
-        parts.arming.meet(session)
-        parts.cpus.offline = {0}
-        parts.arming.read_cpus()
-        parts.arming.cpus_changed(session)
-        assert nic_of(parts).cpus[0] == 0
-
 
 class TestInterrupts:
     def looked(self, parts: Parts, *irqs: int) -> None:
@@ -427,10 +293,6 @@ class TestInterrupts:
         self.looked(parts, 10)
         assert nic_of(parts).cpus[0] == 0
 
-    def test_that_of_another_interrupt_stays(self, parts: Parts) -> None:
-        self.looked(parts, 11)
-        assert nic_of(parts).cpus[0] == 2
-
     def test_a_nic_that_is_gone_is_left_to_the_loop(self, parts: Parts) -> None:
         nic_of(parts).refuse("settings", errno.ENODEV)
         self.looked(parts, 10)
@@ -446,23 +308,11 @@ class TestTurning:
     def waits(self, parts: Parts, session: NicSession) -> None:
         self.parts, self.session = parts, session
 
-    def test_nothing_that_waits_reads_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ScriptedNic, "rss", None)
-        self.parts.arming.turn(self.session)
-        assert (self.parts.events, self.parts.arming.waiting()) == ([], False)
-
     def plan(self) -> None:
         table = self.parts.engine.memory.table
         table.put(flow(1, app_cpu=2))
         table.plan(key(1), True)
         assert self.parts.arming.waiting()
-
-    def test_the_engine_hears_what_was_written(self) -> None:
-        self.plan()
-        self.parts.arming.turn(self.session)
-        [written] = self.parts.of(EntriesWritten)
-        assert len(self.parts.of(EntriesDue)) == 1
-        assert written.before == nic_of(self.parts).table_of_rss
 
     def test_a_table_that_another_program_wrote_is_looked_at_first(self) -> None:
         self.plan()

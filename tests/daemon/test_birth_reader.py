@@ -15,17 +15,14 @@ from typing import ClassVar
 import pytest
 
 from atfnd.daemon import handshakes
-from atfnd.engine.command import FindListeners, LookAtPorts, WatchAccepts
+from atfnd.engine.command import LookAtPorts
 from atfnd.engine.event import (
     BirthsDetached,
     BirthsHeard,
     BirthsLost,
-    ListenersFound,
-    PortsDue,
-    PortsJudged,
     PortsLooked,
 )
-from atfnd.model import Born, Connecting, FlowKey, Listening, Mode, SocketUse, ThreadReads
+from atfnd.model import Born, Connecting, Listening, Mode, SocketUse
 from atfnd.model.rss_hash import rss_index
 from atfnd.policy.match.matching import Sources
 from tests.daemon.parts import POLICY, Parts, parts_of
@@ -151,10 +148,6 @@ class TestAttaching:
         assert len(births.made) == 1
         assert births.made[0].served == [None]
 
-    def test_they_are_attached_once(self, parts: Parts, births: type[ScriptedBirths]) -> None:
-        in_loop(parts, parts.births.start, parts.births.start, parts.births.renew)
-        assert len(births.made) == 1
-
     @pytest.mark.parametrize("what", ["refuses", "refuses_start"])
     def test_a_kernel_that_refuses_is_said_and_nothing_stays_open(
         self,
@@ -170,19 +163,6 @@ class TestAttaching:
         [event] = parts.log.after(0, 9)
         assert event.kind == "handshakes"
         assert "Operation not permitted" in (event.why or "")
-
-    def test_another_policy_attaches_and_asks_for_what_listens(
-        self, parts: Parts, births: type[ScriptedBirths]
-    ) -> None:
-        in_loop(parts, parts.births.renew)
-        assert parts.of(ListenersFound) == [ListenersFound("nic", ())]
-
-    def test_another_policy_has_the_ports_judged_and_looked_at_again(
-        self, parts: Parts, births: type[ScriptedBirths]
-    ) -> None:
-        in_loop(parts, parts.births.start, parts.births.renew)
-        kinds = [type(event) for event in parts.events]
-        assert kinds[:3] == [ListenersFound, PortsJudged, PortsDue]
 
     def test_they_end_with_the_last_that_wants_them(
         self, parts: Parts, births: type[ScriptedBirths]
@@ -242,18 +222,11 @@ class TestWhatIsHeard:
         [heard] = self.heard(connecting(1))
         assert [birth.offers for birth in heard.events] == [[]]
 
-    def test_a_listener_is_of_the_only_nic_that_it_receives_through(self) -> None:
-        [heard] = self.heard(listening())
-        assert [birth.nic for birth in heard.events] == ["nic"]
-
     def test_a_listener_of_two_nics_is_of_none(self) -> None:
         other = self.parts.serve("other", armed=False)
         other.watch.owns = lambda local: True  # type: ignore[method-assign]
         [heard] = self.heard(listening())
         assert [birth.nic for birth in heard.events] == [None]
-
-    def test_nothing_that_was_heard_is_no_event(self) -> None:
-        assert self.heard() == []
 
     def test_lost_events_are_told_once(self) -> None:
         def lose() -> None:
@@ -264,25 +237,11 @@ class TestWhatIsHeard:
         in_loop(self.parts, self.parts.births.start, lose)
         assert self.parts.of(BirthsLost) == [BirthsLost()]
 
-    @pytest.mark.parametrize(("napi", "told"), [(101, ["nic"]), (999, [])])
-    def test_who_reads_a_connection_first_is_told_for_a_nic_of_ours(
-        self, napi: int, told: list[str]
-    ) -> None:
-        self.parts.births.read_first(ThreadReads(1, key(1), napi, THREAD))
-        heard = self.parts.of(BirthsHeard)
-        assert [birth.nic for each in heard for birth in each.events] == told
-
 
 class TestPorts:
     @pytest.fixture(autouse=True)
     def bed(self, parts: Parts, births: type[ScriptedBirths]) -> None:
         self.parts, self.births = parts, births
-
-    def test_they_are_looked_at_again_while_births_are_observed(self) -> None:
-        self.parts.births.look_at_ports()
-        assert self.parts.of(PortsDue) == []
-        in_loop(self.parts, self.parts.births.start, self.parts.births.look_at_ports)
-        assert len(self.parts.of(PortsDue)) == 1
 
     def test_accepts_are_observed_from_before_the_sockets_are_read(self) -> None:
         """Else a connection that is accepted in between is missed."""
@@ -301,33 +260,3 @@ class TestPorts:
         )
         assert order == [frozenset({443})]
         assert len(self.parts.of(PortsLooked)) == 1
-
-    def test_without_births_no_port_is_looked_at(self) -> None:
-        self.parts.executor.carry_out(
-            [LookAtPorts(frozenset({443})), WatchAccepts(frozenset({443})), FindListeners()]
-        )
-        assert self.parts.events == []
-
-    def test_accepts_of_other_ports_are_watched_when_the_engine_says_so(self) -> None:
-        def watch() -> None:
-            self.parts.executor.carry_out([WatchAccepts(frozenset({80}))])
-            assert self.births.made[0].ports == {80}
-
-        in_loop(self.parts, self.parts.births.start, watch)
-
-    def test_what_listens_is_found_by_nic(self) -> None:
-        def find() -> None:
-            self.births.made[0].heard = [listening(), listening(netns=1)]
-            self.parts.executor.carry_out([FindListeners()])
-
-        in_loop(self.parts, self.parts.births.start, find)
-        assert self.parts.of(ListenersFound)[-1] == ListenersFound("nic", (listening(),))
-
-    def test_the_namespaces_of_the_nics_are_served(self) -> None:
-        in_loop(self.parts, self.parts.births.start)
-        assert self.births.made[0].served == [None]
-
-
-def test_a_port_without_a_filter_has_no_remark(parts: Parts) -> None:
-    found: tuple[str, ...] = parts.births.remarks(FlowKey(*PORT))
-    assert found == ()

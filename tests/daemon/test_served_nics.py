@@ -16,15 +16,12 @@ from atfnd.engine.event import (
     Armed,
     Disarmed,
     Event,
-    FiltersListed,
     NicAttached,
     NicLost,
     NicRenamed,
     Paused,
-    TakenUp,
 )
 from atfnd.model import Match, NicView, SocketUse
-from atfnd.program.journals import record_file
 from atfnd.program.journals.record_file import Unrecorded
 from tests.daemon.parts import Parts, parts_of
 from tests.values import key
@@ -86,15 +83,6 @@ class TestAnArrival:
         assert parts.of(NicAttached)[0].facts.name == "eth0"
         assert "attach" in parts.kinds()
 
-    def test_a_nic_that_is_served_already_does_not_come_again(self, parts: Parts) -> None:
-        in_loop(parts, lambda: arrives(parts, "eth0"), parts.served.arrivals)
-        assert len(parts.of(NicAttached)) == 1
-
-    def test_nothing_that_happened_is_no_arrival(self, parts: Parts) -> None:
-        parts.interfaces.changed = set()
-        in_loop(parts, lambda: arrives(parts, "eth0"))
-        assert parts.of(NicAttached) == []
-
     def test_one_that_cannot_be_watched_is_said(self, parts: Parts) -> None:
         parts.interfaces.refuses["eth0"] = "it is a bond"
         in_loop(parts, lambda: arrives(parts, "eth0"))
@@ -128,15 +116,6 @@ class TestAnArrival:
         )
         assert (views[0].armed, views[0].paused) == (False, True)
         assert "pause" in parts.kinds()
-
-    def test_the_engine_hears_of_each_change_of_a_nic(self, parts: Parts) -> None:
-        def look() -> None:
-            arrives(parts, "eth0")
-            parts.nics["eth0"].is_up = False
-            parts.sessions["eth0"].watch.refresh()
-            assert not parts.engine.memory.nics["eth0"].view.up
-
-        in_loop(parts, look)
 
     def test_queues_that_the_observer_has_no_room_for_are_said_once(self, parts: Parts) -> None:
         parts.observer.room = 3
@@ -273,67 +252,6 @@ class TestANicThatIsGone:
         assert (parts.journal.names("a"), parts.journal.names("b")) == (False, True)
         assert parts.kinds()[-1] == "gone"
 
-    def test_the_loop_listens_to_it_no_more(self) -> None:
-        parts = self.parts
-
-        def gone() -> None:
-            numbers = [each.fileno() for each in parts.sessions["a"].watch.listeners]
-            goes(parts, "a")
-            parts.served.each(lambda session: None)
-            loop = asyncio.get_running_loop()
-            assert [loop.remove_reader(each) for each in numbers] == [False] * len(numbers)
-
-        in_loop(parts, self.both, gone)
-
-    def test_it_goes_in_the_middle_of_a_look(self) -> None:
-        parts = self.parts
-
-        def gone() -> None:
-            parts.nics["a"].refuse("filters", errno.ENODEV)
-            parts.nics["a"].called = None
-            with parts.served.while_there(parts.sessions["a"]):
-                parts.sessions["a"].watch.read_filters()
-            assert parts.sessions.keys() == {"b"}
-
-        in_loop(parts, self.both, gone)
-
-    def test_its_settings_went_with_it(self) -> None:
-        parts = self.parts
-
-        def gone() -> None:
-            parts.nics["a"].values[XPS] = "f"
-            parts.undo_journal.note("a", "gone", "1")
-            goes(parts, "a")
-            parts.served.each(lambda session: None)
-
-        in_loop(parts, self.both, gone)
-        assert parts.undo_journal.held("a") == {}
-
-    def test_what_is_under_way_ends_with_it(self) -> None:
-        parts = self.parts
-
-        def gone() -> None:
-            session, ended = parts.sessions["a"], list[bool]()
-            moves = parts.writes_at_once(session)
-            moves.close = lambda: ended.append(True)  # type: ignore[method-assign]
-            goes(parts, "a")
-            parts.served.each(lambda session: None)
-            assert ended == [True]
-
-        in_loop(parts, self.both, gone)
-
-    def test_it_comes_back_and_is_served_again(self) -> None:
-        parts = self.parts
-
-        def back() -> None:
-            goes(parts, "a")
-            parts.served.arrivals()
-            assert parts.sessions.keys() == {"b"}
-            arrives(parts, "a")
-            assert parts.sessions.keys() == {"a", "b"}
-
-        in_loop(parts, self.both, back)
-
 
 class TestANewName:
     def renamed(self, parts: Parts, *before: Callable[[], object]) -> list[NicView]:
@@ -354,23 +272,6 @@ class TestANewName:
         assert parts.of(NicRenamed) == [NicRenamed("eth0", "ren0")]
         assert parts.of(NicLost) == []
         assert parts.engine.memory.nics.keys() == {"ren0"}
-
-    def test_its_filters_and_settings_are_ours_still(self, parts: Parts) -> None:
-        def ours() -> None:
-            parts.journal.claim("eth0", Match.of(key(1)), 1)
-            parts.nics["eth0"].put(3, Match.of(key(1)), 1)
-            parts.nics["eth0"].values[XPS] = "4"
-            parts.undo_journal.note("eth0", XPS, "f")
-            parts.undo_journal.wrote("eth0", XPS, "4")
-            parts.observer.sockets = [SocketUse(1001, key(1), 1, 101, 1, 0)]
-
-        self.renamed(parts, ours)
-        assert parts.undo_journal.held("eth0") == {}
-        assert parts.undo_journal.held("ren0")[XPS].original == "f"
-        assert (parts.journal.names("eth0"), parts.journal.names("ren0")) == (False, True)
-        [flow] = parts.engine.memory.table
-        assert (flow.nic, flow.location, flow.target_queue) == ("ren0", 3, 1)
-        assert parts.observer.adopted.keys() == {1001}
 
     @pytest.mark.parametrize("armed", [True, False])
     def test_it_stays_armed_or_not(self, parts: Parts, *, armed: bool) -> None:
@@ -448,67 +349,3 @@ class TestANewName:
             assert {*parts.journal.left.get(after[name], {})} == {Match.of(key(number))}
         flows = {flow.nic: flow.key for flow in parts.engine.memory.table}
         assert flows == {after[name]: key(number) for number, name in enumerate(names)}
-
-    def test_a_full_disk_does_not_keep_it_from_being_served(
-        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def full() -> None:
-            monkeypatch.setattr(record_file, "_write_whole", no_room)
-
-        def no_room(file: int, text: bytes) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        [view] = self.renamed(parts, full)
-        assert view.name == "ren0"
-
-
-class TestALookAgain:
-    def test_new_queues_are_looked_at_again_with_what_waits(self, parts: Parts) -> None:
-        session = parts.serve()
-        parts.served.look_again(session)
-        parts.events.clear()
-        parts.served.look_again(flapped(parts, "nic"))
-        assert parts.of(TakenUp) == [TakenUp("nic")]
-        assert {150, 151, 152, 153} <= set(parts.observer.watched)
-        assert "link" in parts.kinds()
-
-    def steered(self, parts: Parts) -> None:
-        """A flow has a filter in the NIC."""
-        parts.journal.claim("nic", Match.of(key(1)), 1)
-        parts.nics["nic"].put(3, Match.of(key(1)), 1)
-        parts.observer.sockets = [SocketUse(1001, key(1), 1, 101, 1, 0)]
-        parts.filters.adopt(parts.sessions["nic"])
-        parts.events.clear()
-
-    def test_filters_that_a_reset_lost_are_seen_before_flows_are_looked_at(
-        self, parts: Parts
-    ) -> None:
-        session = parts.serve()
-        parts.served.look_again(session)
-        self.steered(parts)
-        parts.nics["nic"].table.clear()
-        parts.served.look_again(flapped(parts, "nic"))
-        kinds = [type(each) for each in parts.events]
-        assert kinds.index(FiltersListed) < kinds.index(TakenUp)
-        assert parts.of(FiltersListed)[0].disturbed
-
-    def test_without_news_filters_are_compared_all_the_same(self, parts: Parts) -> None:
-        session = parts.serve()
-        parts.served.look_again(session)
-        self.steered(parts)
-        parts.served.each(parts.served.filters.check)
-        parts.events.clear()
-        parts.served.reconcile()
-        assert (len(parts.of(FiltersListed)), parts.of(TakenUp)) == (1, [])
-
-    def test_handshakes_are_heard_and_reads_counted_of_what_is_served(self, parts: Parts) -> None:
-        session, done = parts.serve(), list[str]()
-        parts.births.serve = lambda: done.append("births")  # type: ignore[method-assign]
-        session.watch.look_at_reads = lambda *, armed: done.append("reads")  # type: ignore[method-assign]
-        parts.served.look_again(flapped(parts, "nic"))
-        assert done == ["reads", "births"]
-
-    def test_reconciling_takes_what_no_event_reported(self, parts: Parts) -> None:
-        parts.nic("eth0")
-        in_loop(parts, parts.served.reconcile)
-        assert parts.of(NicAttached)[0].facts.name == "eth0"

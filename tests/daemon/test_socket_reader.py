@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,12 @@ import pytest
 from atfnd.daemon.session import NicSession
 from atfnd.engine.event import (
     AuditDue,
-    BirthsHeard,
-    FiltersLeft,
     QueuesLooked,
-    Reviewed,
     SocketClosed,
     SocketReported,
     SocketsAudited,
 )
 from atfnd.model import (
-    Filter,
-    FlowRule,
-    Match,
-    Placement,
     SocketGone,
     SocketSeen,
     SocketUse,
@@ -37,9 +30,8 @@ from atfnd.model import (
 )
 from atfnd.model.rss_hash import rss_index
 from atfnd.observe import Observation
-from atfnd.policy.match.matching import Sources
-from tests.daemon.parts import POLICY, Parts, parts_of
-from tests.values import RULE, THREAD, flow, key, seen
+from tests.daemon.parts import Parts, parts_of
+from tests.values import THREAD, flow, key, seen
 
 __all__: list[str] = []
 
@@ -79,13 +71,6 @@ def by_user(uid: int) -> Thread:
 
 
 class TestWhatIsReported:
-    def test_a_socket_in_use_is_entered_with_its_rule(self, parts: Parts) -> None:
-        read(parts, seen(1, 2, napi_id=101))
-        [event] = parts.of(SocketReported)
-        assert (event.nic, event.rule) == ("nic", RULE)
-        [entry] = parts.engine.memory.table
-        assert (entry.key, entry.app_cpu, entry.rule_name) == (key(1), 2, "rest")
-
     def test_of_each_socket_only_its_last_event_counts(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=101), seen(2, 1, napi_id=101), seen(1, 3, napi_id=101))
         last = {each.seen.cookie: each.seen.app_cpu for each in parts.of(SocketReported)}
@@ -99,11 +84,6 @@ class TestWhatIsReported:
     def test_a_socket_that_has_ended_is_not_decided_on(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=101), SocketGone(1, 1001))
         assert parts.of(SocketClosed) == [SocketClosed(1001)]
-        assert len(parts.engine.memory.table) == 0
-
-    def test_the_end_of_a_flow_ends_its_entry(self, parts: Parts) -> None:
-        read(parts, seen(1, 2, napi_id=101))
-        read(parts, SocketGone(1, 1001))
         assert len(parts.engine.memory.table) == 0
 
     def test_what_it_may_not_look_at_waits_for_the_next_reading(
@@ -155,16 +135,6 @@ class TestWhatIsReported:
         os.close(descriptor)
         assert reported(parts) == [1]
 
-    def test_a_socket_of_no_nic_of_ours_is_left_alone(self, parts: Parts) -> None:
-        read(parts, seen(1, 2, napi_id=999))
-        assert parts.events == []
-
-    def test_a_rule_that_leaves_it_goes_along(self, parts: Parts) -> None:
-        leave = replace(RULE, placement=Placement.LEAVE)
-        parts.matching.renew(replace(POLICY, flows=(leave,)), Sources())
-        read(parts, seen(1, 2, napi_id=101))
-        assert len(parts.engine.memory.table) == 0
-
     def test_where_rss_delivers_it_is_told_where_the_observer_sees_no_queue(
         self, parts: Parts
     ) -> None:
@@ -175,12 +145,6 @@ class TestWhatIsReported:
         read(parts, seen(1, 2, napi_id=None))
         read(parts, seen(1, 2, napi_id=101))
         assert [each.rss_cpu for each in parts.of(SocketReported)] == [predicted, None]
-
-    def test_the_first_reader_of_a_connection_is_a_birth(self, parts: Parts) -> None:
-        event = ThreadReads(1, key(1), 101, THREAD)
-        read(parts, event)
-        [heard] = parts.of(BirthsHeard)
-        assert [(each.event, each.nic) for each in heard.events] == [(event, "nic")]
 
 
 class TestTurns:
@@ -207,19 +171,6 @@ class TestTurns:
         asyncio.run(turns())
         assert at_once[0] < 99
         assert sorted(reported(parts)) == list(range(1, 100))
-
-    def test_at_the_end_nothing_waits_any_more(self, parts: Parts) -> None:
-        many = [seen(n, 2, napi_id=101, thread=by_user(1)) for n in range(1, 100)]
-        parts.observer.batches.append(list(many))
-
-        async def ends() -> int:
-            parts.sockets.read()
-            timer = parts.sockets._turn
-            assert timer is not None
-            parts.sockets.close()
-            return int(timer.cancelled())
-
-        assert asyncio.run(ends()) == 1
 
     def test_a_long_burst_is_read_in_parts(self, parts: Parts) -> None:
         """Other work gets its turn between them."""
@@ -259,13 +210,6 @@ class TestAudits:
         assert parts.of(SocketsAudited) == parts.of(AuditDue) == []
         assert len(parts.of(QueuesLooked)) == 1
 
-    def test_a_flow_whose_end_was_not_seen_ends_at_the_next_look(self, parts: Parts) -> None:
-        read(parts, seen(1, 2, napi_id=101), seen(2, 2, napi_id=101))
-        parts.observer.reported = [use(1)]
-        parts.sockets.audit()
-        assert [entry.key for entry in parts.engine.memory.table] == [key(1)]
-        assert parts.sockets.audited_ns > 0
-
     @pytest.mark.parametrize(("cookie", "stays"), [(1001, True), (77, False), (None, False)])
     def test_a_socket_that_the_observer_has_forgotten_is_not_gone_while_it_exists(
         self, parts: Parts, monkeypatch: pytest.MonkeyPatch, cookie: int | None, stays: bool
@@ -282,33 +226,6 @@ class TestAudits:
         parts.sockets.audit()
         assert (parts.engine.memory.table.get(key(1)) is not None) == stays
 
-    def test_the_parts_of_a_look_come_in_order(self, parts: Parts) -> None:
-        read(parts, seen(1, 2, napi_id=101))
-        parts.events.clear()
-        parts.observer.reported = [use(1)]
-        parts.sockets.audit()
-        kinds = [AuditDue, SocketsAudited, QueuesLooked, Reviewed]
-        assert [type(event) for event in parts.events if type(event) in kinds] == kinds
-
-    def test_a_flow_that_has_become_large_enough_comes_under_its_rule(self, parts: Parts) -> None:
-        large = replace(RULE, name="large", min_bytes=10 << 20)
-        small = replace(RULE, name="small", placement=Placement.LEAVE)
-        policy = replace(POLICY, flows=(large, small))
-        parts.matching.renew(policy, Sources())
-        read(parts, seen(1, 2, napi_id=101))
-        parts.events.clear()
-        parts.observer.reported = [use(1, bytes=20 << 20)]
-        parts.sockets.audit()
-        [event] = parts.of(SocketReported)
-        rule: FlowRule | None = event.rule
-        assert rule is not None
-        assert rule.name == "large"
-
-    def test_a_queue_on_a_cpu_that_is_offline_has_no_owner(self, parts: Parts) -> None:
-        parts.cpus.offline = {5}
-        parts.sockets.share_queues()
-        assert parts.of(QueuesLooked) == [QueuesLooked(frozenset({0, 1, 2, 3, 4, 6, 7}))]
-
 
 class TestSocketsFromBefore:
     def test_they_are_counted_by_nic(self, parts: Parts) -> None:
@@ -317,31 +234,12 @@ class TestSocketsFromBefore:
         [event] = parts.log.after(0, 9)
         assert (event.nic, event.what) == ("nic", "2 sockets receive through it")
 
-    def test_filters_that_are_left_are_given_with_the_sockets(self, parts: Parts) -> None:
-        left = [Filter(7, Match.of(key(1)), 1)]
-        parts.observer.sockets = [use(1)]
-        parts.sockets.adopt("nic", left)
-        assert parts.of(FiltersLeft) == [FiltersLeft("nic", left, [use(1)])]
-
-    def test_without_one_nothing_is_looked_at(self, parts: Parts) -> None:
-        parts.sockets.adopt("nic", [])
-        assert parts.events == []
-
     def test_sockets_without_an_entry_are_reported_again(self, parts: Parts) -> None:
         read(parts, seen(1, 2, napi_id=101))
         parts.engine.memory.table.overflowed[key(2)] = flow(2)
         parts.observer.reported = [use(1), use(2), use(3)]
         parts.sockets.forget_unknown()
         assert parts.observer.forgotten == {1003}
-
-    def test_with_an_entry_for_each_nothing_is_forgotten(
-        self, parts: Parts, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        calls: list[object] = []
-        forget: Callable[[object], None] = calls.append
-        monkeypatch.setattr(parts.observer, "forget", forget)
-        parts.sockets.forget_unknown()
-        assert calls == []
 
 
 class TestARecording:

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The journal of our filters: survives a kill at any byte, never claims what was not ours."""
+"""The journal of our filters: it never claims what was not ours, and does not grow with time.
+`test_journal_machine.py` kills it at any byte."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from atfnd.model import Filter, Match
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -21,55 +19,6 @@ from atfnd.program.journals.undo_journal import UndoJournal
 from tests.values import key
 
 MATCHES = [Match.of(key(number)) for number in range(6)]
-STEPS = st.lists(st.tuples(st.booleans(), st.sampled_from(MATCHES)), max_size=20)
-
-
-def replayed(steps: list[tuple[bool, Match]]) -> set[Match]:
-    owned: set[Match] = set()
-    for claim, match in steps:
-        if claim:
-            owned.add(match)
-        else:
-            owned.discard(match)
-    return owned
-
-
-@given(STEPS, STEPS)
-def test_a_restart_finds_what_was_claimed_and_not_released(
-    before: list[tuple[bool, Match]], after: list[tuple[bool, Match]]
-) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "filters.journal"
-        for steps in (before, after):
-            journal = FilterJournal(path)
-            for claim, match in steps:
-                (journal.claim if claim else journal.release)("nic", match)
-            journal.close()
-        assert set(FilterJournal(path).left.get("nic", {})) == replayed([*before, *after])
-
-
-def test_a_journal_cut_at_any_byte_knows_every_rule_that_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "filters.journal"
-    journal = FilterJournal(path)
-    sizes = [0]
-    for match in MATCHES:
-        journal.claim("nic", match)
-        sizes.append(path.stat().st_size)
-    whole = path.read_bytes()
-    for cut in range(len(whole) + 1):
-        path.write_bytes(whole[:cut])
-        complete = sum(size <= cut + 1 for size in sizes[1:])  # the newline alone may be missing
-        assert set(FilterJournal(path).left.get("nic", {})) == set(MATCHES[:complete])
-
-
-def test_a_torn_line_does_not_swallow_the_next_claim(tmp_path: Path) -> None:
-    path = tmp_path / "filters.journal"
-    journal = FilterJournal(path)
-    journal.claim("nic", MATCHES[0])
-    path.write_bytes(path.read_bytes() + b'["+","nic",[4,6')
-    second = FilterJournal(path)
-    second.claim("nic", MATCHES[1])
-    assert set(FilterJournal(path).left["nic"]) == set(MATCHES[:2])
 
 
 def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
@@ -81,15 +30,6 @@ def test_a_journal_does_not_grow_with_time(tmp_path: Path) -> None:
         journal.release("nic", MATCHES[1])
     assert path.stat().st_size <= 2 << 20
     assert set(FilterJournal(path).left["nic"]) == {MATCHES[0]}
-
-
-def test_what_is_released_is_left_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "filters.journal"
-    FilterJournal(path).claim("nic", MATCHES[0])
-    journal = FilterJournal(path)
-    assert set(journal.left["nic"]) == {MATCHES[0]}
-    journal.release("nic", MATCHES[0])
-    assert set(journal.left["nic"]) == set()
 
 
 def test_a_rule_of_the_same_match_at_another_location_is_not_ours(tmp_path: Path) -> None:
@@ -124,17 +64,6 @@ def test_every_filter_of_a_probe_that_was_killed_is_ours(tmp_path: Path) -> None
     assert second.ours("nic", two) == two
     second.release("nic", MATCHES[0])
     assert second.ours("nic", two) == []
-
-
-def test_a_renamed_interface_keeps_its_rules(tmp_path: Path) -> None:
-    path = tmp_path / "filters.journal"
-    journal = FilterJournal(path)
-    journal.claim("eth0", MATCHES[0])
-    journal.locate("eth0", MATCHES[0], 7)
-    journal.claim("eth1", MATCHES[1])
-    journal.rename("eth0", "lan0")
-    assert journal.left["lan0"] == {MATCHES[0]: 7}
-    assert FilterJournal(path).left == {"eth1": {MATCHES[1]: None}, "lan0": {MATCHES[0]: 7}}
 
 
 def line(record: Record) -> bytes:
