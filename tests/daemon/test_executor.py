@@ -19,13 +19,8 @@ from atfnd.daemon.executor import Executor, UndoPermit
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import NicSession, Sessions
 from atfnd.engine.command import (
-    Adopt,
     Begin,
-    Command,
     CountAsOurs,
-    Expect,
-    Forget,
-    LookAtStrays,
     TellMoves,
     WriteSettings,
 )
@@ -37,8 +32,6 @@ from atfnd.engine.event import (
     MovesDropped,
     MovesReported,
     NicAttached,
-    StraysLooked,
-    Tick,
 )
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import Action, ActionKind, Ban, FlowState, Match, Outcome, Plan, Policy
@@ -59,6 +52,10 @@ INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
 DELETE = Action(ActionKind.DELETE, "nic", key(1), 7, 1, None, "why", "rest", live=False)
 WANTED = Wanted(INSERT, Mode.IMMEDIATE)
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 class Moves:
@@ -87,31 +84,22 @@ class Moves:
 
 
 class Bed:
-    """Two armed NICs and the real engine; the observer notes what it is asked."""
+    """Two armed NICs and the real engine."""
 
     def __init__(self, folder: Path) -> None:
         anything: Any = SimpleNamespace
         self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
         self.sessions: Sessions = {}
         self.nics = {"nic": FakeNic(), "other": FakeNic()}
-        self.asked: list[tuple[object, ...]] = []
-        self.queues: list[tuple[int, int]] = []
         self.heard: list[Event] = []
         self.socket: int | None = None
         for name, fake in self.nics.items():
-            watch: Any = SimpleNamespace(
-                facts=replace(NIC, name=name), nic=fake,
-                queue_moved=lambda queue, cpu: self.queues.append((queue, cpu)),
-            )  # fmt: skip
+            facts = replace(NIC, name=name)
+            watch: Any = SimpleNamespace(facts=facts, nic=fake, queue_moved=_nothing)
             self.engine.handle(NicAttached(watch.facts, armed=True), 0)
             session = self.sessions[name] = NicSession(watch, self.engine.memory.nics[name])
             session.socket_of = lambda key: self._socket()  # type: ignore[method-assign]
-        observer = anything(
-            expect=lambda *given: self.asked.append(("expect", *given)),
-            adopt=lambda *given: self.asked.append(("adopt", *given)),
-            forget=lambda *given: self.asked.append(("forget", *given)),
-            inventory=list,
-        )
+        observer = anything(expect=_nothing, adopt=_nothing, forget=_nothing, inventory=list)
         self.journal = FilterJournal(folder / "filters.journal")
         self.undo_journal = UndoJournal(folder / "originals.journal")
         in_force, self.log = InForce(Policy((), (RULE,), "auto", 64, 0, ())), EventLog()
@@ -218,16 +206,6 @@ def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:
     assert bed.nics["nic"].calls == []
 
 
-def test_a_queue_counts_as_moved_when_it_was(bed: Bed) -> None:
-    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
-    bed.nics["nic"].values["queue-cpu:1"] = "1"
-    assert [each.errno for each in bed.write((follow,))] == [0]
-    assert bed.queues == [(1, 3)]
-    bed.nics["nic"].refuse("write_setting", errno.EIO)
-    assert [each.errno for each in bed.write((replace(follow, new=2),))] == [errno.EIO]
-    assert bed.queues == [(1, 3)]
-
-
 @pytest.mark.parametrize(
     ("socket", "code"), [(None, 0), (5000, errno.ECANCELED), (-errno.EPERM, errno.EPERM)]
 )
@@ -269,41 +247,6 @@ def test_a_reset_reaches_the_moves_of_its_nic(
 ) -> None:
     bed.executor.carry_out([TellMoves(nic, Reset())])
     assert [name for name in bed.sessions if bed.moves(name).reported == [Reset()]] == reported
-
-
-def test_the_observer_is_asked(bed: Bed) -> None:
-    bed.executor.carry_out([Expect(1, 2, 9), Adopt({3: 4}), Forget(frozenset({5}))])
-    assert bed.asked == [("expect", 1, 2, 9), ("adopt", {3: 4}), ("forget", frozenset({5}))]
-
-
-def test_an_answer_is_handled_before_the_next_command(bed: Bed) -> None:
-    order: list[str] = []
-
-    def first(command: Command) -> list[Event]:
-        order.append("first")
-        return [Tick()]
-
-    def second(command: Command) -> list[Event]:
-        order.append("second")
-        return []
-
-    bed.executor.answer(Expect, first)
-    bed.executor.answer(Forget, second)
-    handle = bed.engine.handle
-
-    def handled(event: Event, now_ns: int) -> Any:
-        order.append(type(event).__name__)
-        return (*handle(event, now_ns), Adopt({}))
-
-    bed.engine.handle = handled  # type: ignore[method-assign]
-
-    def answered(command: Command) -> list[Event]:
-        order.append("answered")
-        return []
-
-    bed.executor.answer(Adopt, answered)
-    bed.executor.carry_out([Expect(1, 2, 9), Forget(frozenset())])
-    assert order == ["first", "Tick", "answered", "second"]
 
 
 def test_moves_that_are_dropped_are_reported_with_their_flows(bed: Bed) -> None:
@@ -504,19 +447,6 @@ def test_a_setting_that_cannot_be_read_while_the_link_is_down_is_left_for_later(
     bed.executor.carry_out([two])
     with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
         bed.executor.carry_out([two])
-
-
-def test_strays_are_looked_up_where_they_are(bed: Bed) -> None:
-    bed.executor.carry_out([LookAtStrays((("nic", key(1)), ("other", PORT)))])
-    lives = {("nic", key(1)): False, ("other", PORT): True}
-    assert StraysLooked(lives, frozenset({key(1)})) in bed.heard
-
-
-def test_the_loop_learns_that_its_next_tick_may_be_another(bed: Bed) -> None:
-    called: list[int] = []
-    bed.executor.changed = lambda: called.append(1)
-    bed.executor.take(Tick())
-    assert called == [1]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from atfnd.engine.table.memory import RulesInForce
 from atfnd.kernel.interrupts import softirq_budget as system
 from atfnd.model import Outcome, Restored, SoftirqBudget
 from atfnd.program.host_settings import HOST
-from atfnd.program.journals import record_file
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.program.restore import restored
 from atfnd.serve.log.event_log import EventLog
@@ -119,14 +118,6 @@ def test_it_is_written_once_and_put_back_when_no_nic_is_armed(world: World) -> N
     assert world.kinds() == ["undo", "undo"]
 
 
-def test_a_nic_that_is_not_armed_writes_nothing(world: World) -> None:
-    world.stands(armed=False)
-    for do in (world.host.look, world.host.arm):
-        do()
-        assert world.now == FOUND
-    assert world.journal.held(HOST) == {}
-
-
 def test_what_was_before_is_in_the_journal_before_the_first_write(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,19 +135,6 @@ def test_what_was_before_is_in_the_journal_before_the_first_write(
     assert world.now == OURS
 
 
-def test_the_next_run_takes_over_what_a_killed_one_left(world: World) -> None:
-    world.host.look()
-    world.journal.close()
-    world.fresh()
-    world.host.look()
-    assert world.states == ["set", "set"]
-    world.policy(SoftirqBudget(packets=2))
-    world.host.look()
-    assert world.now == (OURS[0], FOUND[1])
-    assert [each.what for each in world.restore()] == ["netdev-budget"]
-    assert world.now == FOUND
-
-
 def test_another_programs_value_stays_until_a_resume_and_after_an_undo(world: World) -> None:
     world.host.look()
     world.files[0].write_text("600")
@@ -169,16 +147,6 @@ def test_another_programs_value_stays_until_a_resume_and_after_an_undo(world: Wo
     world.files[0].write_text("700")
     assert sorted(each.errno for each in world.restore()) == [0, errno.ESTALE]
     assert world.now == ("700", FOUND[1])
-
-
-def test_one_that_is_asked_for_no_more_and_is_anothers_is_simply_forgotten(world: World) -> None:
-    world.host.look()
-    world.files[0].write_text("600")
-    world.policy(SoftirqBudget())
-    world.host.look()
-    assert world.now == ("600", FOUND[1])
-    assert world.states == ["left", "left"]
-    assert world.journal.held(HOST) == {}
 
 
 def refuse(name: str, value: str) -> None:
@@ -213,19 +181,6 @@ def test_what_the_kernel_does_not_put_back_is_reported_and_tried_again(
     assert world.states == ["refused", "refused"]
     assert [each.done for each in world.host.pause()] == [True, True]
     assert world.now == FOUND
-
-
-def test_nothing_is_written_that_cannot_be_journaled(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(record_file, "_write_whole", full)
-    world.host.look()
-    assert world.now == FOUND
-    assert [each.errno for each in world.outcomes] == [errno.ENOSPC] * 2
-    assert world.states == ["refused", "refused"]
 
 
 def test_where_the_kernel_does_not_show_it_nothing_is_written(world: World) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from atfnd.daemon import moving
-from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model import Action, ActionKind
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, Wanted
-from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -158,31 +157,6 @@ def test_a_nic_that_refuses_to_be_measured_is_asked_ever_more_seldom(bed: Bed) -
     assert asked_s == [0, 5, 15, 35]
 
 
-def test_moves_that_wait_concern_their_flow_too(bed: Bed) -> None:
-    def begins(moves: moving.Moving) -> None:
-        some: Any = None
-        live: Any = FrozenMap({key(1): some})
-        waiting: Any = FrozenMap({key(2): some, 3: some})
-        moves._mover.device = moves._mover.device._replace(live=live, waiting=waiting)
-        assert {*moves.flows()} == {key(1), key(2)}
-        assert moves.concerns(key(1))
-        assert moves.concerns(key(2))
-        assert not moves.concerns(key(3))
-        moves._mover.device = moves._mover.device._replace(live=FrozenMap(), waiting=FrozenMap())
-
-    bed.run(begins)
-
-
-def test_at_the_end_nothing_stays_quiesced(bed: Bed) -> None:
-    released: list[int] = []
-
-    def ends(moves: moving.Moving) -> None:
-        moves._mover.release_all = lambda: released.append(1)  # type: ignore[method-assign]
-
-    bed.run(ends)
-    assert released == [1]
-
-
 def test_a_kernel_that_shows_no_packets_moves_on_blindly_and_says_so(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,32 +173,3 @@ def test_a_kernel_that_shows_no_packets_moves_on_blindly_and_says_so(
     bed.run(begins)
     assert bed.blind == ["Operation not permitted"]
     assert len(bed.nic.table) == 1
-
-
-def test_the_policy_paces_moves(bed: Bed) -> None:
-    def paced(moves: moving.Moving) -> None:
-        times = moves._mover.device.times
-        assert (times.move_every_ns, times.hold_down_ns) == (1_000_000, 5)
-        other: Any = SimpleNamespace(hold_down_ns=7, moves_per_s=10, interfaces=())
-        moves.use(other)
-        times = moves._mover.device.times
-        assert (times.move_every_ns, times.hold_down_ns) == (100_000_000, 7)
-
-    bed.run(paced)
-
-
-def test_what_ends_because_of_an_event_is_reported(bed: Bed) -> None:
-    outcome = Outcome(INSERT, 1, errno.ECANCELED, None, "its flow has ended")
-
-    def ended(*events: Event) -> Generator[Action, Outcome, list[Outcome]]:
-        yield from ()
-        return [outcome] if FlowClosed(key(1)) in events else []
-
-    def closes(moves: moving.Moving) -> None:
-        moves._mover.steps = ended  # type: ignore[assignment, method-assign]
-        moves.tell(FlowClosed(key(2)))
-        assert bed.said == []
-        moves.tell(FlowClosed(key(1)))
-
-    bed.run(closes)
-    assert bed.said == [[outcome]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +13,11 @@ from atfnd.nic import Nic
 from atfnd.nic.driver_table import driver_of
 from atfnd.nic.drivers import Overwrite
 from atfnd.observe import Observer, Price, Qualify
-from atfnd.program.journals.filter_journal import FilterJournal
-from tests.simulation.disk import Disk
 from tests.simulation.machine import Machine, WorldObserver
 from tests.simulation.nic import WorldNic
 from tests.simulation.schedule import DRIVERS
 from tests.simulation.wire import Flow
-from tests.simulation.world import Killed, World
+from tests.simulation.world import World
 
 MS = 1_000_000
 
@@ -246,28 +243,3 @@ def test_a_record_that_is_lost_is_counted_and_tried_again(world: World) -> None:
     world.pass_ns(10 * MS)
     assert observer.lost() == 2
     assert len(observer.drain()) == 1
-
-
-@pytest.mark.parametrize("operations", range(8))
-def test_a_journal_is_whole_wherever_its_daemon_is_killed(
-    world: World, tmp_path: Path, operations: int
-) -> None:
-    disk, path = Disk(world), tmp_path / "filters.journal"
-    with disk.mounted():
-        journal = FilterJournal(path)
-        world.kill_after = operations
-        done = []
-        try:
-            for number in range(20):
-                journal.claim("eth0", Match.of(key(number)), 1)
-                done.append(Match.of(key(number)))
-        except Killed:
-            pass
-        assert len(done) == operations
-        with disk.aside():
-            journal.close()
-            after = FilterJournal(path)
-        assert after.trouble is None
-        assert {*done} <= after.left.get("eth0", {}).keys()
-        with disk.aside():
-            after.close()
