@@ -175,3 +175,19 @@ def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after()
         budget.ask(asked, known)
         budget.ended(delete, known)
         assert known.table.rewriting("nic") == left
+
+
+@pytest.mark.parametrize("kind", [ActionKind.INSERT, ActionKind.REWRITE])
+def test_a_filter_is_kept_for_the_last_action_of_a_flow_only(kind: ActionKind) -> None:
+    """An insert was decided again while the first was written: then the filter there is moved, and
+    of the second insert no end is reported."""
+    known = memory(wanted(1))
+    first = Action(kind, "nic", key(1), 7, None, 1, "", "rest")
+    inserts = kind is ActionKind.INSERT
+    last = replace(first, kind=ActionKind.REWRITE if inserts else ActionKind.INSERT)
+    budget.ask(first, known)
+    budget.ask(last, known)
+    table = known.table
+    assert table.inserting("nic").keys() ^ table.rewriting("nic").keys() == {key(1)}
+    budget.ended(last, known)
+    assert (table.inserting("nic"), table.rewriting("nic")) == ({}, {})
