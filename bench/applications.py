@@ -15,12 +15,10 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from atfnd.kernel.interface import Interface
-from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.netns import path_of
 from atfnd.model import FlowKey, Match, Protocol
 from atfnd.observe.machine.busy import BusyCpus, handoffs
@@ -30,6 +28,7 @@ from bench.children import Child, cpu_ns
 from bench.contenders import rss
 from bench.daemon import Daemon
 from bench.meter import Meter
+from bench.polling import napis_of
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.traffic import requests
 from bench.verdicts import LOAD, Run
@@ -85,9 +84,7 @@ def _wire_threads(bed: Bed) -> list[int]:
     lab, _, name = bed.nic.partition(":")
     if lab != "lab":
         return []
-    netns = path_of(f"{name}-wire")
-    with closing(Interface("w0", netns)) as interface, closing(NetdevFamily(netns)) as family:
-        return [napi.pid for napi in family.napis(interface.ifindex) or [] if napi.pid]
+    return [napi.pid for napi in napis_of(path_of(f"{name}-wire"), "w0") if napi.pid]
 
 
 class _Measured(NamedTuple):

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from atfnd.errors import OperatorError
 from atfnd.lab.wiring import PEER4
@@ -23,7 +24,7 @@ from atfnd.nic.driver import open_nic
 from bench.meter import Meter
 from bench.netns import inode
 
-__all__ = ["Bed", "BedMaker", "lab_bed", "succeed"]
+__all__ = ["Bed", "BedMaker", "compiled", "lab_bed", "succeed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,14 @@ def succeed(*command: str) -> str:
         words = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise OperatorError(f"{' '.join(command)}: {words[0]}", exit_code=1)
     return done.stdout
+
+
+def compiled(source: Path, folder: Path) -> Path:
+    """A program in C, in this folder. OperatorError: it does not compile."""
+    program = folder / source.stem
+    flags = ("-O2", "-Wall", "-Wextra", "-Werror")
+    succeed("gcc", *flags, "-o", str(program), str(source), "-lm")
+    return program
 
 
 def _lab(*arguments: str) -> None:

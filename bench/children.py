@@ -23,7 +23,7 @@ from typing import IO, Any, TypeVar
 from atfnd.errors import OperatorError
 from atfnd.observe.processes.cpu_time import ran_ns
 
-__all__ = ["Child", "child", "cpu_ns", "on_one_cpu", "pin", "program", "prompt", "until"]
+__all__ = ["Child", "child", "cpu_ns", "pin", "program", "prompt", "until"]
 
 T = TypeVar("T")
 ABOVE = 40  # all NAPI threads and generators
@@ -66,17 +66,6 @@ def pin(pid: int, cpus: Iterable[int]) -> None:
 def cpu_ns(pid: int) -> int:
     """CPU time of every thread of a process; finer than stat's ticks."""
     return sum((ran_ns([pid]) or {}).values())
-
-
-@contextlib.contextmanager
-def on_one_cpu(cpu: int) -> Iterator[None]:
-    """Confine the calling thread."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cpu})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _content(file: IO[bytes]) -> str:

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.kernel.netlink.inet_diag import Namespace, flows
 from atfnd.kernel.system.netns import path_of
 from atfnd.model import FlowKey, Protocol
 from bench.bed import Bed
-from bench.children import Child, child, program
+from bench.children import Child
+from bench.traffic import messages
 
 __all__ = ["PORTS", "Connection", "connections", "streams"]
 
 PORTS = (5001, 6001)
+CHUNK_BYTES = 2 * 1448  # two segments of a 1500-byte MTU
 
 
 class Connection(NamedTuple):
@@ -38,16 +41,19 @@ def connections(bed: Bed) -> dict[FlowKey, Connection]:
 
 
 @contextmanager
-def streams(bed: Bed, count: int, bytes_per_s: int) -> Iterator[tuple[Child, ...]]:
-    """The two servers, with `count` streams in all running into them, at this rate together."""
+def streams(program: Path, bed: Bed, count: int, bytes_per_s: int) -> Iterator[tuple[Child, ...]]:
+    """The two servers, with `count` streams in all running into them, at this rate together.
+    `program`: as traffic.messages has built it."""
     with ExitStack() as stack:
         servers = []
         for port, cpu in zip(PORTS, bed.cpus, strict=False):
-            command = program("streams", "receive", bed.address, port)
-            servers.append(stack.enter_context(child(*command, netns=bed.host, cpus=[cpu])))
-            servers[-1].said("ready")
+            server = messages.serving(
+                program, bed.host, bed.address, port, CHUNK_BYTES, "copy", [cpu]
+            )
+            servers.append(stack.enter_context(server))
         for port in PORTS:
-            each = count // len(PORTS), "--rate", bytes_per_s // count
-            command = program("streams", "send", bed.address, port, "--streams", *each)
-            stack.enter_context(child(*command, netns=bed.peer)).said("connected")
+            each = count // len(PORTS), bytes_per_s / len(PORTS)
+            stack.enter_context(
+                messages.sending(program, bed.peer, bed.address, port, CHUNK_BYTES, *each)
+            )
         yield tuple(servers)

@@ -18,7 +18,7 @@ from atfnd.ctl.client import UNREACHABLE, Client
 from atfnd.errors import OperatorError
 from bench.children import Child, child, until
 
-__all__ = ["FOLLOW_TCP", "Daemon", "daemon", "follow_tcp"]
+__all__ = ["Daemon", "daemon", "follow_tcp"]
 
 DWELL_MS = 10  # the product's default
 START_S = 120  # in a guest without KVM Python takes its time
@@ -45,8 +45,6 @@ flows:
     order: {order}
 """
 
-
-FOLLOW_TCP = follow_tcp()
 
 # An emulated CPU takes about thirty times as long for the same work.
 _CPU = ", cpu: 30%" if "ATFND_GUEST" in os.environ else ""
@@ -105,8 +103,7 @@ class Daemon:
 @contextlib.contextmanager
 def daemon(
     nic: str,
-    config: str = FOLLOW_TCP,
-    arm: bool = True,
+    config: str,
     *,
     more: Sequence[str] = (),
     netns: str | None = None,
@@ -119,7 +116,7 @@ def daemon(
         path = _write(Path(folder), config)
         command = ["env", "ATFND_GUARD_PACE=0", sys.executable, "-m", "atfnd", "run"]
         for each in (nic, *more):
-            command += ["--nic", each, *(["--arm", each] if arm else [])]
+            command += ["--nic", each, "--arm", each]
         command += ["--run-dir", folder, "--config", str(path)]
         with child(*command, netns=netns) as process:
             running = Daemon(process, Path(folder) / "atfnd.sock")

@@ -11,7 +11,6 @@ first, with DE. Loads are shares of it: rates of modes differ, and shapes can be
 
 One CPU has the generator too, at a priority above all NAPI threads: in mode I it takes time from
 the sender, in II from a receiver, in 0 from nobody. One package cannot show the paper's caches.
-Softirqs and interrupts are bench/forward_simnic.py's.
 
 Delay is from the generator to the sink (stamps in the frames). CPU time is what BPF saw
 (bench/pollers.py). Wakes are voluntary_ctxt_switches of NAPI threads; they stand for interrupts.
@@ -22,29 +21,24 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.errors import OperatorError
 from bench.children import prompt, until
+from bench.contenders import in_turn
 from bench.daemon import daemon
-from bench.forward_load import SIZES, Load, Reading, Run, placed
+from bench.forward_load import LAB, SIZES, Load, Run, placed
 from bench.forward_report import STATIC, report
-from bench.forwarder import EGRESS, RECEIVERS, SENDER, Forwarder, built, offered
-from bench.pollers import Pollers, thread_use
+from bench.forwarder import EGRESS, RECEIVERS, SENDER, built, offered
 from bench.polling import INTERRUPT, Polling, dedicated, deferred, polled_as
 from bench.report import Report
-from bench.veth_forwarder import VethForwarder, veth_forwarder
+from bench.veth_forwarder import NAMES, VethForwarder, generators_cpu, veth_forwarder
 
-__all__ = ["LAB", "Subject", "measure", "run", "subjects"]
-
-LAB = Load("forward", (0.02, 0.1, 0.2, 0.5, 0.8, 1.0, 1.2), 0.4, 100_000, 2_000_000)
-NAMES = (*RECEIVERS, SENDER)
+__all__ = ["Subject", "measure", "run", "subjects"]
 
 Placement = Callable[[VethForwarder], AbstractContextManager[None]]
 
@@ -104,7 +98,7 @@ def _atfnd(bed: VethForwarder) -> Iterator[None]:
     with _default(bed):
         bed.place({EGRESS: os.sched_getaffinity(0)})
         with daemon(names[0], POLICY, more=names[1:], netns=bed.host.fwd) as atfnd:
-            with offered(bed.host, LED_PPS, LED_S, "64", _generators_cpu()):
+            with offered(bed.host, LED_PPS, LED_S, "64", generators_cpu()):
                 pid = atfnd.process.pid
                 until(lambda: _counts(pid) and _together(bed, names), "all are together", LED_S)
                 until(lambda: not _counts(pid), "atfnd's count rests", LED_S)
@@ -148,43 +142,8 @@ def subjects() -> list[Subject]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    """A bed and the counts of its threads."""
-
-    bed: VethForwarder
-    pollers: Pollers
-
-    @property
-    def host(self) -> Forwarder:
-        return self.bed.host
-
-    @property
-    def generators_cpu(self) -> int:
-        return _generators_cpu()
-
-    def dropped(self) -> int:
-        return self.bed.dropped()
-
-    def read(self) -> Reading:
-        threads = {name: self.bed.thread(name) for name in NAMES}
-        of = {name: self.pollers.totals(pid) for name, pid in threads.items()}
-        return Reading(
-            time.monotonic_ns(),
-            {name: thread_use(pid).wakes for name, pid in threads.items()},
-            used_ns={name: totals.ran_ns for name, totals in of.items()},
-            ring_waits=sum(of[name].ring_waits for name in RECEIVERS),
-            received=sum(of[name].packets for name in RECEIVERS),
-        )
-
-
-def _generators_cpu() -> int:
-    """The last of two: mode 0 leaves it alone."""
-    return sorted(os.sched_getaffinity(0))[1]
-
-
 def measure(rounds: int, load: Load = LAB, asked: Sequence[Subject] | None = None) -> list[Run]:
-    """`rounds` rounds, forwards and backwards in turn, of every subject at every load."""
+    """`rounds` rounds of every subject at every load; placements take turns."""
     if len(os.sched_getaffinity(0)) < 2:
         raise OperatorError("forward needs two CPUs: with one, there is nothing to place")
     chosen = list(asked or subjects())
@@ -196,21 +155,19 @@ def measure(rounds: int, load: Load = LAB, asked: Sequence[Subject] | None = Non
         veth_forwarder(built(Path(folder))) as bed,
     ):
         napis = [bed.napis[name] for name in RECEIVERS]
-        with contextlib.closing(Pollers([bed.thread(name) for name in NAMES])) as pollers:
-            watched = _Watched(bed, pollers)
-            for turn in range(rounds):
-                for placement in placements[:: -1 if turn % 2 else 1]:
-                    receptions = {
-                        each.reception_name: partial(polled_as, each.reception, napis)
-                        for each in chosen
-                        if each.placement == placement
-                    }
-                    with PLACEMENTS[placement](bed):
-                        for sizes in SIZES:
-                            runs += placed(watched, placement, receptions, sizes, load)
+        for turn in range(rounds):
+            for placement in in_turn(placements, turn):
+                receptions = {
+                    each.reception_name: partial(polled_as, each.reception, napis)
+                    for each in chosen
+                    if each.placement == placement
+                }
+                with PLACEMENTS[placement](bed):
+                    for sizes in SIZES:
+                        runs += placed(bed, placement, receptions, sizes, load)
     return runs
 
 
 def run(rounds: int) -> Report:
     """On three veths of its own."""
-    return report(measure(rounds), LAB)
+    return report(measure(rounds))

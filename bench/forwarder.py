@@ -23,11 +23,11 @@ from typing import NamedTuple
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.interrupts.napi import make_realtime
 from atfnd.kernel.system.netns import path_of
-from bench.bed import succeed
+from bench.bed import compiled, succeed
 from bench.children import Child, child
 from bench.extension import _bench
 from bench.netns import within
-from bench.polling import Napis
+from bench.polling import Polled, napis_of
 
 __all__ = [
     "EGRESS",
@@ -131,9 +131,7 @@ class Forwarder:
 
 def built(folder: Path) -> Path:
     """The generator, compiled there."""
-    program = folder / "frames"
-    succeed("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE))
-    return program
+    return compiled(SOURCE, folder)
 
 
 class End(NamedTuple):
@@ -174,16 +172,16 @@ def forwarder(program: Path, wire: Wire) -> Iterator[Forwarder]:
         yield Forwarder(gen, fwd, sink, program, arrivals)
 
 
-def polled_by_thread(host: Forwarder, name: str) -> Napis:
+def polled_by_thread(host: Forwarder, name: str) -> Polled:
     """e0, e1, e2 or s2, by a thread of its own that is as prompt as an interrupt."""
     netns = path_of(host.netns_of(name))
     with contextlib.closing(Interface(name, netns)) as interface:
         interface.set_gro(True)
         interface.write("threaded", "1")
-        napis = Napis.of(netns, interface.ifindex)
-    for thread in napis.threads:
-        make_realtime(thread, None, TX_PRIORITY if name == SENDER else RX_PRIORITY)
-    return napis
+    [napi] = [each for each in napis_of(netns, name) if each.pid is not None]
+    found = Polled(netns, napi.ifindex, napi.id, napi.pid or 0)
+    make_realtime(found.thread, None, TX_PRIORITY if name == SENDER else RX_PRIORITY)
+    return found
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ class Seen:
     neighbours_ns: list[int] = field(default_factory=list)  # of others, sent during a hold
 
 
-def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram], around_ns: int = AROUND_NS) -> Seen:
+def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram]) -> Seen:
     """Join moves and datagrams. A move of all flows is one of those with traffic so near to it."""
     found = Seen()
     moves = sorted(moves, key=lambda move: move.began_ns)
@@ -74,7 +74,7 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram], around_ns: int =
             hold = bisect_right(held_from, sent_ns) - 1
             if hold >= 0 and sent_ns <= holds[hold].done_ns:
                 found.neighbours_ns.append(datagram.delay_ns)
-        if of_all and (near := _near(of_all, datagram.received_ns, around_ns)) is not None:
+        if of_all and (near := _near(of_all, datagram.received_ns)) is not None:
             met.add((flow, near))
         if datagram.late:
             at = bisect_right(began, datagram.received_ns) - 1
@@ -96,7 +96,7 @@ def seen(moves: Sequence[Moved], datagrams: Iterable[Datagram], around_ns: int =
     return found
 
 
-def _near(began: Sequence[int], received_ns: int, around_ns: int) -> int | None:
+def _near(began: Sequence[int], received_ns: int) -> int | None:
     """The move at whose time a datagram came."""
-    at = bisect_right(began, received_ns + around_ns) - 1
-    return at if at >= 0 and received_ns <= began[at] + around_ns else None
+    at = bisect_right(began, received_ns + AROUND_NS) - 1
+    return at if at >= 0 and received_ns <= began[at] + AROUND_NS else None

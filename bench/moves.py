@@ -126,11 +126,10 @@ class Steering:
         limit_s: float,
         at_once: int,
         sending: Callable[[], Sequence[int]],
-        every_s: float = DUE_S,
     ) -> list[Move]:
         """Move flows that are sending, the least moved first, each to the next queue, until `count`
-        moves are done, at most for `limit_s`. `at_once` are wanted at a time, `sending` is asked
-        every so often. Those that are deferred are in the list too."""
+        moves are done, at most for `limit_s`. `at_once` are wanted at a time. Those that are
+        deferred are in the list too."""
         numbers = {stream.key: flow for flow, stream in enumerate(self.streams)}
         found: list[Move] = []
         live: set[int] = set()
@@ -158,7 +157,7 @@ class Steering:
                 elif not each.errno:
                     self.queue_of[flow] = each.action.new or 0
             if not said:
-                time.sleep(self._soon_s(every_s if len(live) < at_once and goes_on else LATEST_S))
+                time.sleep(self._soon_s(DUE_S if len(live) < at_once and goes_on else LATEST_S))
         return found
 
     def follow(self, queue: int, cpus: Sequence[int], count: int) -> list[Move]:

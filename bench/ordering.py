@@ -26,18 +26,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from atfnd.kernel.interface import Interface
-from atfnd.kernel.netlink.netdev import NetdevFamily
-from atfnd.lab.wiring import PEER_WIRE_LINK
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.verdict import Mode
-from atfnd.nic.lab.device import wire_netns
 from bench.bed import Bed, lab_bed
 from bench.children import pin
 from bench.contenders import in_turn, rfs
 from bench.lateness import Moved, seen
 from bench.moves import Move, Steering, seen_for_long, steering
 from bench.ordering_report import Run, Way, report
+from bench.queues import apart
 from bench.report import Report
 from bench.traffic.datagrams import Load, Traffic, built, received, sent
 from bench.traffic.sequence import stalled
@@ -93,14 +90,13 @@ def measured(
     timers_ns: FrozenMap[int, int] = FrozenMap(),  # noqa: B008 (a value)
 ) -> Run:
     """One run: so many streams, moved this way. `timers_ns`: T_A by queue, as learned before."""
-    dropped, others = bed.ring_drops() or 0, bed.cpus[1:]
-    _keep_wire_from(bed, set(others))
+    dropped, bed = bed.ring_drops() or 0, apart(bed, bed.cpus[1:])
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         traffic = stack.enter_context(received(program, bed, streams, LOAD))
         rules = stack.enter_context(_prepared(bed, Path(folder), traffic, way))
         # none is sent before the rules stand or after they go: that moves flows too
-        traffic = stack.enter_context(sent(program, bed, traffic, others))
+        traffic = stack.enter_context(sent(program, bed, traffic, bed.spare))
         moves = _moved(bed, traffic, way, rules, timers_ns)
         tally = traffic.finish()
         if rules is not None:
@@ -208,19 +204,6 @@ def _quantiles(samples: Sequence[int]) -> tuple[int, int] | None:
         return None
     ordered = sorted(samples)
     return ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-
-
-def _keep_wire_from(bed: Bed, cpus: set[int]) -> None:
-    """The wire's thread on these CPUs only."""
-    path = wire_netns(bed.peer.removesuffix("-peer"))
-    link, family = Interface(PEER_WIRE_LINK, path), NetdevFamily(path)
-    try:
-        for napi in family.napis(link.ifindex) or ():
-            if napi.pid is not None:
-                os.sched_setaffinity(napi.pid, cpus)
-    finally:
-        family.close()
-        link.close()
 
 
 @contextlib.contextmanager

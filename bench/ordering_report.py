@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `bench.ordering` found, in rows, targets and pictures. Pure but for the pictures.
+"""What `bench.ordering` found, in rows, targets and a picture. Pure but for the picture.
 
 Moves of all rounds are added up, and their share that reordered has an exact interval; times are
 the medians over the rounds of each round's p50 and p99.
@@ -12,16 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from bench import plot
-from bench.report import Report, Target
+from bench.report import Report
 from bench.stats import Estimate, median, proportion
 
 __all__ = ["Run", "Way", "report"]
 
-NAME = "ordering"
 P50_P99 = tuple[int, int]  # ns
 MOVES = 100_000  # of mode strict, together
 BOUNDED = 1e-4
-UNMOVED = ("none", "rfs")
 
 
 class Way(NamedTuple):
@@ -65,7 +63,7 @@ Groups = dict[tuple[int, str], list[Run]]  # by streams and way
 
 def report(runs: Sequence[Run]) -> Report:
     """From all runs of all rounds."""
-    report = Report(NAME, "moves that reordered packets, by mode, under a stalled ring")
+    report = Report("ordering", "moves that reordered packets, by mode, under a stalled ring")
     report.samples["runs"] = [each._asdict() for each in runs]
     groups: Groups = {}
     for each in runs:
@@ -78,38 +76,9 @@ def report(runs: Sequence[Run]) -> Report:
     _notes(report, runs)
     counts = [str(count) for count in sorted({each.streams for each in runs})]
     whole = {way: each for way, each in shares.items() if len(each) == len(counts)}
-    plot.bars(NAME, "Moves that reordered packets (under a stall)", "share of moves",
+    plot.bars("ordering", "Moves that reordered packets (under a stall)", "share of moves",
               counts, whole, BOUNDED, floor=1e-6)  # fmt: skip
-    _latencies(groups, counts)
-    _timers(runs)
     return report
-
-
-def _latencies(groups: Groups, counts: Sequence[str]) -> None:
-    """How long packets are on their way, of moved flows and of those beside them."""
-    series: dict[str, list[Estimate]] = {}
-    for (_, way), found in sorted(groups.items()):
-        for who, samples in (
-            ("all flows", [each.delays_ns for each in found] if way in UNMOVED else []),
-            ("moved", [each.moved_ns for each in found]),
-            ("held neighbours", [each.neighbours_ns for each in found]),
-        ):
-            if p99_ms := [each[1] / 1e6 for each in samples if each is not None]:
-                series.setdefault(f"{way}, {who}", []).append(median(p99_ms))
-    whole = {label: each for label, each in series.items() if len(each) == len(counts)}
-    if whole:
-        plot.bars(f"{NAME}-latency", "Packets on their way (under a stall)", "ms, p99",
-                  counts, whole)  # fmt: skip
-
-
-def _timers(runs: Iterable[Run]) -> None:
-    """T_A of each queue after each round of `gap`, as violations taught it."""
-    series: dict[str, list[float]] = {}
-    for each in runs:
-        for queue, timer_ns in each.timers_ns.items() if each.way == "gap" else ():
-            series.setdefault(f"2n = {each.streams}, queue {queue}", []).append(timer_ns / 1e6)
-    if series:
-        plot.lines(f"{NAME}-timer", "T_A as learned (gaps only)", "round", "ms", series)
 
 
 def _rows(report: Report, what: str, way: str, found: Sequence[Run]) -> Estimate | None:
@@ -160,8 +129,8 @@ def _learned(runs: Sequence[Run]) -> list[Run]:
 
 def _targets(report: Report, runs: Sequence[Run]) -> None:
     strict, reordered = _total(runs, "strict")
-    report.targets.append(Target("strict, moves that reordered", reordered, 0, False, "moves"))
-    report.targets.append(Target("strict, moves under stall", strict, MOVES, True, "moves"))
+    report.at_most("strict, moves that reordered", reordered, 0, "moves")
+    report.at_least("strict, moves under stall", strict, MOVES, "moves")
     for way, what, own in (
         ("bounded", "bounded", runs),
         ("gap", "gap, after the first round", _learned(runs)),
@@ -169,10 +138,8 @@ def _targets(report: Report, runs: Sequence[Run]) -> None:
     ):
         moves, reordered = _total(own, way)
         if moves:
-            what, share = f"{what}, moves that reordered", reordered / moves
-            report.targets.append(Target(what, share, BOUNDED, False, "share"))
-    _, reordered = _total(runs, "immediate")
-    report.targets.append(Target("immediate shows the effect", reordered, 1, True, "moves"))
+            report.at_most(f"{what}, moves that reordered", reordered / moves, BOUNDED, "share")
+    report.at_least("immediate shows the effect", _total(runs, "immediate")[1], 1, "moves")
 
 
 def _verdicts(way: str, runs: Sequence[Run]) -> list[str]:

@@ -11,19 +11,23 @@ the other CPUs. A flow is on its owner's core if all that came of it for a while
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.model import FlowKey, Match, Protocol
 from atfnd.nic import Nic
-from bench import plot
 from bench.bed import Bed, lab_bed
 from bench.children import pin
 from bench.connections import PORTS, connections, streams
+from bench.contenders import in_turn
 from bench.meter import Meter
-from bench.report import Report, Target
-from bench.stats import Estimate, median
+from bench.report import Report
+from bench.stats import median
+from bench.traffic import messages
 
 __all__ = ["TABLES", "run"]
 
@@ -47,20 +51,31 @@ class Run(NamedTuple):
     took_ns: int
 
 
+WRITES, AFTER = "writes an owner's move", "placed after a move"
+SHOWN: tuple[tuple[str, str, Callable[[Run], float]], ...] = (
+    ("placed", "share", lambda run: run.placed),
+    (AFTER, "share", lambda run: run.placed_after),
+    (WRITES, "writes", lambda run: run.writes / len(PORTS)),
+    ("time an owner's move", "us", lambda run: run.took_ns / len(PORTS) / 1000),
+)
+
+
 def run(rounds: int) -> Report:
     """`rounds` rounds of all."""
     runs = []
-    for _ in range(rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        program = messages.built(Path(folder))
         for table, counts in TABLES.items():
             with lab_bed(rules=table, queues=len(PORTS)) as bed, bed.meter() as meter:
-                for count in counts:
-                    runs += [measured(bed, meter, table, count, method) for method in METHODS]
+                for turn, count in product(range(rounds), counts):
+                    for method in in_turn(METHODS, turn):
+                        runs.append(measured(program, bed, meter, table, count, method))
     return report(runs)
 
 
-def measured(bed: Bed, meter: Meter, table: int, count: int, method: str) -> Run:
+def measured(program: Path, bed: Bed, meter: Meter, table: int, count: int, method: str) -> Run:
     """One run; the table and the queues' CPUs are as they were afterwards."""
-    with streams(bed, count, OFFERED_BYTES_PER_S) as servers, bed.open() as nic:
+    with streams(program, bed, count, OFFERED_BYTES_PER_S) as servers, bed.open() as nic:
         flows = list(connections(bed))
         try:
             rules = _exact(nic, flows) if method == "exact" else _of_owners(nic, flows[0])
@@ -132,23 +147,13 @@ def report(runs: Sequence[Run]) -> Report:
     groups: dict[tuple[int, int, str], list[Run]] = {}
     for each in runs:
         groups.setdefault((each.table, each.streams, each.method), []).append(each)
-    pictures: dict[str, list[Estimate]] = {}
     for (table, count, method), found in groups.items():
-        what, who = f"table of {table}, 2n = {count}", f"{method}"
-        share = report.add(f"{what}, placed", who, "share", median(r.placed for r in found))
-        after = median(each.placed_after for each in found)
-        report.add(f"{what}, placed after a move", who, "share", after)
-        writes = median(each.writes / len(PORTS) for each in found)
-        report.add(f"{what}, writes an owner's move", who, "writes", writes)
-        took = median(each.took_ns / len(PORTS) / 1000 for each in found)
-        report.add(f"{what}, time an owner's move", who, "us", took)
-        pictures.setdefault(f"{method}, {table}", []).append(share)
+        values = {}
+        for title, unit, of in SHOWN:
+            what = f"table of {table}, 2n = {count}, {title}"
+            values[title] = report.add(what, method, unit, median(map(of, found))).value
         if method == "follow":
-            report.targets += [
-                Target(f"follow, {what}, writes", writes.value, 1, False, "writes"),
-                Target(f"follow, {what}, placed", after.value, 1, True, "share"),
-            ]
-    shown = {name: each for name, each in pictures.items() if not name.endswith("4096")}
-    counts = [str(count) for count in PAPER]
-    plot.bars("owners", "Flows on their owner's core", "share", counts, shown)
+            what = f"follow, table of {table}, 2n = {count}"
+            report.at_most(f"{what}, writes", values[WRITES], 1, "writes")
+            report.at_least(f"{what}, placed", values[AFTER], 1, "share")
     return report

@@ -17,7 +17,7 @@ from bench.stats import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars", "curves", "distributions", "heat", "lines", "panels"]
+__all__ = ["bars", "curves", "heat", "panels"]
 
 
 COLOURS = 10  # that matplotlib has before it begins again
@@ -65,7 +65,6 @@ def bars(
     groups: Sequence[str],
     series: Mapping[str, Sequence[Estimate]],
     bound: float | None = None,
-    log: bool = False,
     floor: float | None = None,
 ) -> None:
     """One bar a group and series with its interval; `bound` is drawn as the target. `floor`: the
@@ -74,8 +73,6 @@ def bars(
         _bars(axes, groups, series)
         if bound is not None:
             axes.axhline(bound, linestyle="--", color="grey", label=f"target {bound:g}")
-        if log:
-            axes.set_yscale("log")
         if floor is not None:
             axes.set_yscale("symlog", linthresh=floor)
             axes.set_ylim(bottom=0)
@@ -97,35 +94,6 @@ def panels(
             axes.set_title(unit)
         every[0].figure.suptitle(title)
         every[-1].legend(loc="upper left", bbox_to_anchor=(1.01, 1))
-
-
-def distributions(name: str, title: str, unit: str, samples: Mapping[str, Sequence[float]]) -> None:
-    """Cumulative share of each series' samples, on a logarithmic axis."""
-    with _picture(name, 7.0) as axes:
-        for label, values in samples.items():
-            ordered = sorted(values)
-            share = [(index + 1) / len(ordered) for index in range(len(ordered))]
-            axes.step(ordered, share, where="post", label=f"{label} (n = {len(ordered)})")
-        axes.set_xscale("log")
-        axes.set_xlabel(unit)
-        axes.set_ylabel("share of moves")
-        axes.set_title(title)
-        axes.grid(True, alpha=0.3)
-        axes.legend()
-
-
-def lines(
-    name: str, title: str, across: str, unit: str, series: Mapping[str, Sequence[float]]
-) -> None:
-    """Each series' values in order, numbered from 1."""
-    with _picture(name, 7.0) as axes:
-        for label, values in series.items():
-            axes.plot(range(1, len(values) + 1), values, marker="o", label=label)
-        axes.set_xlabel(across)
-        axes.set_ylabel(unit)
-        axes.set_title(title)
-        axes.grid(True, alpha=0.3)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1))
 
 
 def curves(

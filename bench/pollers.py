@@ -45,10 +45,6 @@ class PollerTotals(NamedTuple):
         """What was counted between two readings."""
         return PollerTotals(*(now - was for now, was in zip(self, earlier, strict=True)))
 
-    def plus(self, other: PollerTotals) -> PollerTotals:
-        """Of two threads together."""
-        return PollerTotals(*(one + two for one, two in zip(self, other, strict=True)))
-
 
 class Pollers:
     """These threads, from now on. OSError: the kernel refuses."""

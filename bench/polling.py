@@ -1,40 +1,28 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How NAPIs are polled: the modes that benches compare, as a policy asks for them, and set by
-netdev napi-set where no daemon runs.
-
-Reads and writes defer-hard-irqs, gro-flush-timeout and irq-suspend-timeout of single NAPIs (6.13,
-Documentation/netlink/specs/netdev.yaml), and reads `threaded`. docs/reception.md says what a mode
-is.
-"""
+netdev napi-set where no daemon runs (6.13). docs/reception.md says what a mode is."""
 
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from atfnd.kernel.netlink.requests import DUMP, GenericFamily, attribute, number
+from atfnd.errors import OperatorError
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.napi import Napi
+from atfnd.kernel.netlink.netdev import (
+    NAPI_DEFER_HARD_IRQS,
+    NAPI_GRO_FLUSH_TIMEOUT,
+    NAPI_IRQ_SUSPEND_TIMEOUT,
+    NetdevFamily,
+)
 
-__all__ = [
-    "AUTO",
-    "DEDICATED",
-    "INTERRUPT",
-    "Napis",
-    "Polling",
-    "dedicated",
-    "deferred",
-    "polled_as",
-]
-__all__ += ["refusal_of_busy", "suspended"]
+__all__ = ["AUTO", "INTERRUPT", "Polled", "Polling", "dedicated", "deferred", "napis_of"]
+__all__ += ["polled_as", "refusal_of_busy", "suspended"]
 
-NAPI_GET, NAPI_SET = 11, 14
-IFINDEX, ID, PID = 1, 2, 4
-POLLS, TIMEOUT, SUSPEND, THREADED = 5, 6, 7, 8
 BUSY = 2  # NETDEV_NAPI_THREADED_BUSY_POLL, 6.19 (c18d4b190a46)
 LIMIT_NS = 20_000_000
-
-_u32, _u64 = struct.Struct("=I"), struct.Struct("=Q")
 
 
 class Polling(NamedTuple):
@@ -79,53 +67,45 @@ def dedicated(pause_us: int, idle_after_s: float = 1.0) -> Polling:
     return Polling(f"dedicated {pause_us} us", polls, pause_us * 1000, reception=reception)
 
 
-DEDICATED = dedicated(100)
+def napis_of(netns: str, device: str) -> list[Napi]:
+    """Those of a device, ascending: the queues' order. OperatorError: a kernel before 6.8."""
+    with (
+        contextlib.closing(Interface(device, netns)) as interface,
+        contextlib.closing(NetdevFamily(netns)) as family,
+    ):
+        found = family.napis(interface.ifindex)
+    if found is None:
+        raise OperatorError("the kernel lists no NAPIs: it is older than 6.8", exit_code=1)
+    return found
 
 
-class Napis(NamedTuple):
-    """The NAPIs of one interface, ascending: the queues' order."""
+class Polled(NamedTuple):
+    """A NAPI that a thread polls: `netns` is the path of its namespace, `thread` a pid."""
 
-    netns: str  # path of its namespace
-    ids: tuple[int, ...]
-    threads: tuple[int, ...]  # pid of each one's thread
+    netns: str
+    ifindex: int
+    id: int
+    thread: int
 
-    @classmethod
-    def of(cls, netns: str, ifindex: int) -> Napis:
-        """Those that a thread polls. OSError: a kernel before 6.8."""
-        with contextlib.closing(GenericFamily("netdev", netns)) as netdev:
-            found = netdev.request(NAPI_GET, attribute(IFINDEX, _u32.pack(ifindex)), DUMP)
-        pairs = sorted(
-            (number(each[ID]) or 0, number(each[PID]) or 0) for each in found if PID in each
-        )
-        return cls(netns, *zip(*pairs, strict=True))
-
-    def values(self) -> list[tuple[int | None, ...]]:
-        """polls, timeout_ns, suspend_ns and `threaded` of each, as the kernel says them now."""
-        with contextlib.closing(GenericFamily("netdev", self.netns)) as netdev:
-            return [_values(netdev, each) for each in self.ids]
+    def read(self) -> Napi:
+        """As the kernel says it now."""
+        with contextlib.closing(NetdevFamily(self.netns)) as family:
+            [found] = [each for each in family.napis(self.ifindex) or () if each.id == self.id]
+            return found
 
     def set(self, polling: Polling) -> None:
         """OSError: the kernel refuses (before 6.13)."""
-        with contextlib.closing(GenericFamily("netdev", self.netns)) as netdev:
-            for each in self.ids:
-                _set(netdev, each, polling)
-
-
-def _values(netdev: GenericFamily, napi: int) -> tuple[int | None, ...]:
-    [found] = netdev.request(NAPI_GET, attribute(ID, _u32.pack(napi)))
-    return tuple(number(found.get(kind)) for kind in (POLLS, TIMEOUT, SUSPEND, THREADED))
-
-
-def _set(netdev: GenericFamily, napi: int, polling: Polling) -> None:
-    request = attribute(ID, _u32.pack(napi))
-    request += attribute(POLLS, _u32.pack(polling.polls))
-    request += attribute(TIMEOUT, _u64.pack(polling.timeout_ns))
-    request += attribute(SUSPEND, _u64.pack(polling.suspend_ns))
-    netdev.request(NAPI_SET, request)
+        with contextlib.closing(NetdevFamily(self.netns)) as family:
+            for kind, value in (
+                (NAPI_DEFER_HARD_IRQS, polling.polls),
+                (NAPI_GRO_FLUSH_TIMEOUT, polling.timeout_ns),
+                (NAPI_IRQ_SUSPEND_TIMEOUT, polling.suspend_ns),
+            ):
+                family.set_deferral(self.id, kind, value)
 
 
 @contextlib.contextmanager
-def polled_as(polling: Polling, napis: Sequence[Napis]) -> Iterator[None]:
+def polled_as(polling: Polling, napis: Sequence[Polled]) -> Iterator[None]:
     """In this mode until the `with` ends, then by interrupts again."""
     try:
         for each in napis:
@@ -136,14 +116,13 @@ def polled_as(polling: Polling, napis: Sequence[Napis]) -> Iterator[None]:
             each.set(INTERRUPT)
 
 
-def refusal_of_busy(napis: Napis) -> str | None:
+def refusal_of_busy(napi: Polled) -> str | None:
     """Why a thread that polls without end cannot be had here, in the kernel's words; None: it can.
     The thread is as before."""
-    request = attribute(ID, _u32.pack(napis.ids[0]))
-    with contextlib.closing(GenericFamily("netdev", napis.netns)) as netdev:
+    with contextlib.closing(NetdevFamily(napi.netns)) as family:
         try:
-            netdev.request(NAPI_SET, request + attribute(THREADED, _u32.pack(BUSY)))
+            family.set_polling(napi.id, BUSY)
         except OSError as error:
             return error.strerror
-        netdev.request(NAPI_SET, request + attribute(THREADED, _u32.pack(1)))
+        family.set_polling(napi.id, 1)
     return None

@@ -17,23 +17,22 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.kernel.interrupts.napi import make_realtime
-from bench import plot
 from bench.bed import Bed
 from bench.children import prompt
-from bench.connections import connections
-from bench.markdown import Section, write_sections
-from bench.pollers import Pollers, PollerTotals
+from bench.contenders import in_turn
+from bench.grid import Figure, Grid
 from bench.polling import INTERRUPT, Polling, dedicated, polled_as
-from bench.queues import napi_of, two_cpus
-from bench.report import Report, Target
+from bench.queues import napi_of, two_cpus, watched
+from bench.report import Report
 from bench.stats import median, ratios
 from bench.traffic import messages
 
@@ -105,7 +104,7 @@ class Run(NamedTuple):
 
 
 def measure(rounds: int, load: Load = LAB, cases: Sequence[Case] = CASES) -> list[Run]:
-    """`rounds` rounds, forwards and backwards in turn, of every case with every size."""
+    """`rounds` rounds of every case with every size; cases take turns."""
     points = [(size, load.bytes_per_s) for size in load.sizes]
     points += [(load.of_rates, rate) for rate in load.rates]
     runs = []
@@ -113,7 +112,7 @@ def measure(rounds: int, load: Load = LAB, cases: Sequence[Case] = CASES) -> lis
         program = messages.built(Path(folder))
         for turn in range(rounds):
             for size, rate in points:
-                for case in cases[:: -1 if turn % 2 else 1]:
+                for case in in_turn(cases, turn):
                     runs.append(_one(program, bed, case, size, rate, load.window_s))
     return runs
 
@@ -123,26 +122,22 @@ def _one(
 ) -> Run:
     bed.deliver_all_to(case.queue)
     napi = napi_of(bed, case.queue)
-    [thread] = napi.threads
     with ExitStack() as stack:
         stack.enter_context(polled_as(case.polling, [napi]))
         application = _application(program, bed, case, size, bytes_per_s, stack)
-        pollers = stack.enter_context(closing(Pollers([thread, application])))
+        read = stack.enter_context(watched(bed, napi, application))
         time.sleep(SETTLE_S)
-        began = _read(bed, pollers, thread, application)
+        began = read()
         time.sleep(window_s)
-        ended = _read(bed, pollers, thread, application)
-    elapsed_ns = ended.at_ns - began.at_ns
-    own = ended.thread.since(began.thread)
-    app = ended.application.since(began.application)
+        used = read().since(began)
+    own, elapsed_ns, seconds = used.thread, used.ns, used.ns / 1e9
     empty_ns = own.empty_ns + own.other_ns
-    seconds = elapsed_ns / 1e9
     return Run(
         case=case.name,
         message_bytes=size,
         asked_bytes_per_s=bytes_per_s,
-        bytes_per_s=(ended.bytes - began.bytes) / seconds,
-        app_share=app.ran_ns / elapsed_ns,
+        bytes_per_s=used.bytes / seconds,
+        app_share=used.application.ran_ns / elapsed_ns,
         thread_share=own.ran_ns / elapsed_ns,
         work_share=own.work_ns / elapsed_ns,
         empty_share=empty_ns / elapsed_ns,
@@ -152,19 +147,6 @@ def _one(
         empty_per_s=own.empty_polls / seconds,
         sum_of_shares=(own.ran_ns + own.off_ns) / elapsed_ns,
     )
-
-
-class _Reading(NamedTuple):
-    at_ns: int
-    bytes: int
-    thread: PollerTotals
-    application: PollerTotals
-
-
-def _read(bed: Bed, pollers: Pollers, thread: int, application: int) -> _Reading:
-    bytes_ = sum(each.bytes for each in connections(bed).values())
-    at_ns = time.monotonic_ns()
-    return _Reading(at_ns, bytes_, pollers.totals(thread), pollers.totals(application))
 
 
 def _application(
@@ -194,152 +176,88 @@ def run(rounds: int) -> Report:
     return report(measure(rounds), LAB)
 
 
-Cells = dict[tuple[str, int, float], list[Run]]  # case, message_bytes, asked_bytes_per_s
+APPLICATION_CPU = Figure("Figs. 3, 5: CPU of the application, %", ("app_share",), 100)
+THREAD_CPU = Figure("Figs. 3, 5: CPU of the NAPI thread, %", ("thread_share",), 100)
+FIGURES = (
+    APPLICATION_CPU,
+    THREAD_CPU,
+    Figure("Figs. 4, 6: polls that found packets, % of the time", ("work_share",), 100),
+    Figure("Figs. 4, 6: empty polls, sleeping, waking, % of the time", ("empty_share",), 100),
+    Figure("Figs. 4, 6: yielded, % of the time", ("yielded_share",), 100),
+    Figure("packets a poll", ("packets_per_poll",)),
+    Figure("empty polls/s", ("empty_per_s",)),
+    Figure("MB/s", ("bytes_per_s",), 1e-6),
+)
+SIZES, RATES = "by-size", "by-rate"  # columns: KiB, MB/s
 
 
 def report(runs: Sequence[Run], load: Load) -> Report:
     """The acceptance lines as rows and targets; all figures in protocol-core.md."""
     report = Report("protocol-core", "a CPU for protocol processing alone, after S4")
     report.samples["runs"] = [each._asdict() for each in runs]
-    cells: Cells = {}
-    for each in runs:
-        key = each.case, each.message_bytes, each.asked_bytes_per_s
-        cells.setdefault(key, []).append(each)
-    names = list(dict.fromkeys(each.case for each in runs))
-    for name in names:
-        _by_size(report, cells, name, load)
-    for what in dict.fromkeys(name.partition(",")[0] for name in names):
-        _beside_same_core(report, cells, what, load)
-    _by_rate(report, cells, load)
+    sized = (
+        (SIZES, each.case, each.message_bytes / 1024, each)
+        for each in runs
+        if each.asked_bytes_per_s == load.bytes_per_s
+    )
+    rated = (
+        (RATES, each.case, each.asked_bytes_per_s / 1e6, each)
+        for each in runs
+        if each.message_bytes == load.of_rates
+    )
+    grid = Grid((*sized, *rated))
+    for name in grid.rows(SIZES):
+        _by_size(report, grid, name)
+    for what in dict.fromkeys(name.partition(",")[0] for name in grid.rows(SIZES)):
+        _beside_same_core(report, grid, what)
+    _by_rate(report, grid)
     apart = [abs(each.sum_of_shares - 1) for each in runs]
     report.notes.append(f"shares of the thread's time, sum - 1: {max(apart):.1%} at worst")
-    what = "shares of the thread's time, sum - 1"
-    report.targets.append(Target(what, median(apart).value, 0.02, False, ""))
+    report.at_most("shares of the thread's time, sum - 1", median(apart).value, 0.02, "")
     short = min(each.bytes_per_s / each.asked_bytes_per_s for each in runs)
     report.notes.append(f"the least of what was asked for that was carried: {short:.0%}")
-    _drawn(cells, names, load)
-    write_sections("protocol-core", _figures(cells, names, load))
+    for file, figure in (("app", APPLICATION_CPU), ("thread", THREAD_CPU)):
+        grid.draw(f"protocol-core-{file}", figure.title, "message, KiB, or MB/s", figure, 1)
+    grid.write("protocol-core", FIGURES, "{:g}".format)
     return report
-
-
-def _values(cells: Cells, field: str, name: str, size: int, rate: float) -> list[float]:
-    return [float(getattr(each, field)) for each in cells[name, size, rate]]
 
 
 def _slope(xs: Sequence[float], ys: Sequence[float]) -> float:
     """Of the straight line through the logarithms."""
     x, y = ([math.log(max(value, 1e-9)) for value in each] for each in (xs, ys))
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    above = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return above / sum((a - mean_x) ** 2 for a in x)
+    return statistics.linear_regression(x, y).slope
 
 
-def _by_size(report: Report, cells: Cells, name: str, load: Load) -> None:
+def _by_size(report: Report, grid: Grid[Run], name: str) -> None:
     """Figs. 3, 5: the application's CPU falls with the size of messages, the thread's does not."""
-    rate = load.bytes_per_s
-    app, thread = (
-        [median(_values(cells, field, name, size, rate)).value for size in load.sizes]
-        for field in ("app_share", "thread_share")
-    )
-    slope = _slope(load.sizes, app)
+    app, thread = (grid.line(field, SIZES, name) for field in ("app_share", "thread_share"))
+    slope, changed = _slope(grid.columns(SIZES), app), max(thread) / min(thread) - 1
     report.add("slope of the application's CPU by size", name, "log-log", median([slope]))
-    changed = max(thread) / min(thread) - 1
     report.add("change of the thread's CPU over sizes", name, "", median([changed]))
     if ", core, dedicated 100" in name:
-        report.targets += [
-            Target(f"{name}: slope of the application's CPU", slope, -0.7, False, "log-log"),
-            Target(f"{name}: change of the thread's CPU", changed, 0.25, False, ""),
-        ]
+        report.at_most(f"{name}: slope of the application's CPU", slope, -0.7, "log-log")
+        report.at_most(f"{name}: change of the thread's CPU", changed, 0.25, "")
 
 
-def _beside_same_core(report: Report, cells: Cells, what: str, load: Load) -> None:
+def _beside_same_core(report: Report, grid: Grid[Run], what: str) -> None:
     """The application's CPU with a protocol core, beside that of one core for both."""
     same, core = (Case(what, 1, INTERRUPT).name, Case(what, 0, dedicated(100)).name)
-    for size in load.sizes:
-        if not {(same, size, load.bytes_per_s), (core, size, load.bytes_per_s)} <= cells.keys():
-            continue
-        ratio = ratios(
-            _values(cells, "app_share", core, size, load.bytes_per_s),
-            _values(cells, "app_share", same, size, load.bytes_per_s),
-        )
-        title = f"{what}, {size // 1024} KiB, the application's CPU"
+    for size in grid.columns(SIZES) if grid.has(SIZES, same, core) else ():
+        ratio = grid.ratio("app_share", SIZES, core, same, size)
+        title = f"{what}, {size:g} KiB, the application's CPU"
         report.add(title, "core, dedicated 100 us / same core", "×", ratio)
-        report.targets.append(Target(f"{title}, core / same core", ratio.value, 1.0, False, "×"))
+        report.at_most(f"{title}, core / same core", ratio.value, 1.0)
 
 
-def _by_rate(report: Report, cells: Cells, load: Load) -> None:
+def _by_rate(report: Report, grid: Grid[Run]) -> None:
     """Fig. 4: what the core yields falls with load, empty polls fall with a longer pause."""
-    rates = sorted({*load.rates, load.bytes_per_s})
     name, longer = CORE.name, Case("copy", 0, dedicated(400)).name
-    if (name, load.of_rates, rates[0]) in cells:
-        yields = [
-            median(_values(cells, "yielded_share", name, load.of_rates, rate)).value
-            for rate in rates
-        ]
-        most = max(b / a for a, b in itertools.pairwise(yields))
+    if grid.has(RATES, name):
+        pairs = itertools.pairwise(grid.line("yielded_share", RATES, name))
         what = f"{name}: yielded, a rate / the next smaller one"
-        report.targets.append(Target(what, most, 1.0, False, "×"))
-    if {(each, load.of_rates, rates[0]) for each in (name, longer)} <= cells.keys():
-        ratio = ratios(
-            _values(cells, "empty_per_s", longer, load.of_rates, rates[0]),
-            [max(1.0, v) for v in _values(cells, "empty_per_s", name, load.of_rates, rates[0])],
-        )
-        report.targets.append(
-            Target("empty polls, pause 400 us / 100 us", ratio.value, 1.0, False, "×")
-        )
-
-
-def _drawn(cells: Cells, names: Sequence[str], load: Load) -> None:
-    for field, title in (
-        ("app_share", "CPU of the application"),
-        ("thread_share", "CPU of the NAPI thread"),
-    ):
-        series = {
-            name: [
-                100 * median(_values(cells, field, name, size, load.bytes_per_s)).value
-                for size in load.sizes
-            ]
-            for name in names
-        }
-        kib = [size / 1024 for size in load.sizes]
-        name = f"protocol-core-{field.partition('_')[0]}"
-        plot.curves(name, title, "message, KiB", "% of a CPU", kib, series)
-
-
-FIGURES = (
-    ("Figs. 3, 5: CPU of the application, %", "app_share", 100.0),
-    ("Figs. 3, 5: CPU of the NAPI thread, %", "thread_share", 100.0),
-    ("Figs. 4, 6: polls that found packets, % of the time", "work_share", 100.0),
-    ("Figs. 4, 6: empty polls, sleeping and waking, % of the time", "empty_share", 100.0),
-    ("Figs. 4, 6: yielded, % of the time", "yielded_share", 100.0),
-    ("packets a poll", "packets_per_poll", 1.0),
-    ("empty polls/s", "empty_per_s", 1.0),
-    ("MB/s", "bytes_per_s", 1e-6),
-)
-
-
-def _figures(cells: Cells, names: Sequence[str], load: Load) -> list[Section]:
-    """Each quantity by size, and by rate; median [lowest, highest]."""
-    sizes = [(f"{size // 1024} KiB", size, load.bytes_per_s) for size in load.sizes]
-    rates = [
-        (f"{rate / 1e6:.0f} MB/s", load.of_rates, rate)
-        for rate in sorted({*load.rates, load.bytes_per_s})
-    ]
-    found = []
-    for title, field, scale in FIGURES:
-        for columns, by in (
-            (sizes, f"{load.bytes_per_s / 1e6:.0f} MB/s"),
-            (rates, f"messages of {load.of_rates // 1024} KiB"),
-        ):
-            rows = [
-                [
-                    name,
-                    *(
-                        median(scale * v for v in _values(cells, field, name, size, rate)).text()
-                        for _, size, rate in columns
-                    ),
-                ]
-                for name in names
-            ]
-            found.append(Section(f"{title} ({by})", ["", *(head for head, *_ in columns)], rows))
-    return found
+        report.at_most(what, max(b / a for a, b in pairs), 1.0)
+    if grid.has(RATES, name, longer):
+        least = grid.columns(RATES)[0]
+        ours, theirs = (grid.values("empty_per_s", RATES, each, least) for each in (longer, name))
+        ratio = ratios(ours, [max(1.0, each) for each in theirs])
+        report.at_most("empty polls, pause 400 us / 100 us", ratio.value, 1.0)

@@ -26,26 +26,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.kernel.interrupts.napi import make_realtime
-from bench import plot
 from bench.bed import Bed
 from bench.children import Child, prompt, until
-from bench.connections import connections
+from bench.contenders import in_turn
 from bench.daemon import Daemon, daemon
-from bench.markdown import Section, write_sections
-from bench.pollers import Pollers, PollerTotals, thread_use
+from bench.grid import Figure, Grid
 from bench.polling import (
     AUTO,
     INTERRUPT,
-    Napis,
+    Polled,
     Polling,
     dedicated,
     deferred,
     refusal_of_busy,
     suspended,
 )
-from bench.queues import napi_of, two_cpus
-from bench.report import Report, Target
-from bench.stats import Estimate, median, ratios
+from bench.queues import napi_of, two_cpus, watched
+from bench.report import Report
+from bench.stats import median
 from bench.traffic import messages, requests
 from bench.traffic.requests import Asked
 
@@ -74,7 +72,6 @@ MODES = (
     AUTO,
 )
 NEAR_BEST = 0.95  # of what the best fixed mode carries
-SCALE_OF = {"requests": 1.0, "stream": 1e-6}
 
 
 class Load(NamedTuple):
@@ -108,6 +105,10 @@ class Run(NamedTuple):
     def cpu(self) -> float:
         return self.napi_share + self.server_share
 
+    @property
+    def wakes_per_answer(self) -> float:
+        return self.wakes_per_s / self.per_s
+
 
 class Measured(NamedTuple):
     """What all rounds found."""
@@ -120,14 +121,14 @@ class Measured(NamedTuple):
 def measure(
     rounds: int, load: Load = LAB, modes: Sequence[Polling] = MODES, kinds: Sequence[str] = KINDS
 ) -> Measured:
-    """`rounds` rounds, forwards and backwards in turn, of every mode at every load."""
+    """`rounds` rounds of every mode at every load; modes take turns."""
     runs = []
     with tempfile.TemporaryDirectory() as name, two_cpus() as bed, prompt():
         folder = Path(name)
         programs = _Programs(messages.built(folder), requests.built(folder))
         bed.deliver_all_to(QUEUE)
         napi = napi_of(bed, QUEUE)
-        before = napi.values()
+        before = napi.read()
         no_busy = refusal_of_busy(napi)
         cpu = bed.cpus[QUEUE]
         with daemon(bed.nic, _policy(INTERRUPT, cpu)) as atfnd:
@@ -140,9 +141,9 @@ def measure(
                 for kind in kinds:
                     capacity = measured(kind, INTERRUPT, 1.0, 0.0).per_s
                     for share in load.shares:
-                        for mode in modes[:: -1 if turn % 2 else 1]:
+                        for mode in in_turn(modes, turn):
                             runs.append(measured(kind, mode, share, capacity))
-        return Measured(runs, napi.values() == before, no_busy)
+        return Measured(runs, napi.read() == before, no_busy)
 
 
 def _policy(mode: Polling, cpu: int) -> str:
@@ -159,13 +160,19 @@ flows:
 """
 
 
-def _have_set(atfnd: Daemon, napi: Napis, mode: Polling, cpu: int) -> None:
+def _have_set(atfnd: Daemon, napi: Polled, mode: Polling, cpu: int) -> None:
     """Have the daemon set this mode. OperatorError: it does not."""
     atfnd.reload(_policy(mode, cpu))
     if mode.chooses_s:
         return
     wanted = (mode.polls, mode.timeout_ns, mode.suspend_ns)
-    until(lambda: all(each[:3] == wanted for each in napi.values()), f"{mode.name} is set", 30)
+
+    def is_set() -> bool:
+        now = napi.read()
+        values = now.defer_hard_irqs, now.gro_flush_timeout_ns, now.irq_suspend_timeout_ns
+        return values == wanted
+
+    until(is_set, f"{mode.name} is set", 30)
 
 
 class _Programs(NamedTuple):
@@ -173,18 +180,10 @@ class _Programs(NamedTuple):
     requests: Path
 
 
-class _Reading(NamedTuple):
-    at_ns: int
-    wakes: int
-    thread: PollerTotals
-    server: PollerTotals
-    bytes: int
-
-
 def _one(
     programs: _Programs,
     bed: Bed,
-    napi: Napis,
+    napi: Polled,
     kind: str,
     mode: Polling,
     share: float,
@@ -198,17 +197,9 @@ def _one(
             programs.messages, bed.host, bed.address, PORT, size, what, [bed.cpus[QUEUE]],
             work_ns=work_ns, prefers=mode.prefers,
         ) as server,
-        contextlib.closing(Pollers([*napi.threads, server.pid])) as pollers,
+        watched(bed, napi, server.pid) as read,
     ):  # fmt: skip
         make_realtime(server.pid, None, PRIORITY)
-
-        def read() -> _Reading:
-            [thread] = napi.threads
-            bytes_ = sum(each.bytes for each in connections(bed).values())
-            wakes, at_ns = thread_use(thread).wakes, time.monotonic_ns()
-            return _Reading(
-                at_ns, wakes, pollers.totals(thread), pollers.totals(server.pid), bytes_
-            )
 
         warm_s = max(mode.chooses_s, load.warm_s if share else max(load.warm_s, IDLE_WARM_S))
         answers = None
@@ -216,19 +207,18 @@ def _one(
             with _asked(programs.requests, bed, share, capacity, warm_s, load.window_s) as client:
                 began = read()
                 time.sleep(load.window_s - BEFORE_END_S)  # closing connections wakes somebody
-                ended = read()
+                used = read().since(began)
                 answers = requests.answers(client, 30)
         else:
             with _streamed(programs.messages, bed, share, capacity):
                 time.sleep(warm_s)
                 began = read()
                 time.sleep(load.window_s)
-                ended = read()
-    seconds = (ended.at_ns - began.at_ns) / 1e9
-    thread, own = ended.thread.since(began.thread), ended.server.since(began.server)
+                used = read().since(began)
+    seconds, thread, own = used.ns / 1e9, used.thread, used.application
     polls = thread.polls + thread.empty_polls + own.polls + own.empty_polls
     packets = thread.packets + own.packets
-    per_s = answers.per_s if answers else (ended.bytes - began.bytes) / seconds
+    per_s = answers.per_s if answers else used.bytes / seconds
     return Run(
         kind=kind,
         mode=mode.name,
@@ -236,7 +226,7 @@ def _one(
         per_s=per_s,
         p50_ns=answers.p50_ns if answers and share else None,
         p99_ns=answers.p99_ns if answers and share else None,
-        wakes_per_s=(ended.wakes - began.wakes) / seconds,
+        wakes_per_s=used.wakes / seconds,
         napi_share=thread.ran_ns / 1e9 / seconds,
         server_share=own.ran_ns / 1e9 / seconds,
         empty_polls=(thread.empty_polls + own.empty_polls) / max(1, polls),
@@ -273,190 +263,116 @@ def run(rounds: int) -> Report:
     return report(measure(rounds))
 
 
-Cells = dict[tuple[str, str, float], list[Run]]  # kind, mode, load
+WAKES = Figure("wakes/s", ("wakes_per_s",))
+CPU = Figure("CPU of the NAPI thread and of the server, %", ("cpu",), 100)
+FIGURES = (
+    Figure("answers/s", ("per_s",), group="requests"),
+    Figure("MB/s", ("per_s",), 1e-6, "stream"),
+    Figure("p50, us", ("p50_ns",), 1e-3, "requests"),
+    Figure("p99, us", ("p99_ns",), 1e-3, "requests"),
+    WAKES,
+    CPU,
+    Figure("CPU of the NAPI thread | of the server, %", ("napi_share", "server_share"), 100),
+    Figure("empty polls, % of all", ("empty_polls",), 100),
+    Figure("packets polled by the server, %", ("by_server",), 100),
+)
 
 
 def report(measured: Measured) -> Report:
     """The acceptance lines (docs/internals/bench.md) as targets; all figures in reception.md."""
     report = Report("reception", "one queue under each way of polling it")
     report.samples["runs"] = [each._asdict() for each in measured.runs]
-    cells: Cells = {}
-    for each in measured.runs:
-        cells.setdefault((each.kind, each.mode, each.load), []).append(each)
-    for (kind, mode, load), found in cells.items():
-        if load == max(each.load for each in measured.runs):
-            unit = "/s" if kind == "requests" else "MB/s"
-            scale = SCALE_OF[kind]
-            report.add(f"{kind}, at capacity", mode, unit, median(scale * r.per_s for r in found))
-    for kind in dict.fromkeys(kind for kind, _, _ in cells):
-        _idle(report, cells, kind)
-        _deferred(report, cells, kind)
-        _dedicated(report, cells, kind)
-        _auto(report, cells, kind)
-    _suspended(report, cells)
-    report.targets.append(
-        Target("5: values of the NAPI as before", float(measured.undone), 1.0, True, "")
-    )
+    grid = Grid((each.kind, each.mode, each.load, each) for each in measured.runs)
+    for kind in grid.groups:
+        unit, scale = ("/s", 1.0) if kind == "requests" else ("MB/s", 1e-6)
+        full = grid.columns(kind)[-1]
+        for mode in grid.rows(kind):
+            carried = median(scale * each for each in grid.values("per_s", kind, mode, full))
+            report.add(f"{kind}, at capacity", mode, unit, carried)
+        _idle(report, grid, kind)
+        _deferred(report, grid, kind)
+        _dedicated(report, grid, kind)
+        _auto(report, grid, kind)
+    _suspended(report, grid)
+    report.at_least("5: values of the NAPI as before", float(measured.undone), 1.0, "")
     if measured.no_busy is not None:
         report.notes.append(f"busy: left out, this kernel says: {measured.no_busy}")
     report.notes.append("6, moves in each mode: bench ordering; not measured here")
-    _drawn(cells)
-    write_sections("reception", _figures(cells))
+    for file, title, figure in (("wakes", "wakes", WAKES), ("cpu", "CPU", CPU)):
+        grid.draw(f"reception-{file}", title, "load, % of capacity", figure)
+    grid.write("reception", FIGURES)
     return report
 
 
-def _of(cells: Cells, field: str, *key: object) -> Estimate:
-    found = cells[key]  # type: ignore[index]
-    return median(float(getattr(each, field)) for each in found)
+def _loads(grid: Grid[Run], kind: str) -> list[float]:
+    return [load for load in grid.columns(kind) if load]
 
 
-def _ratio(cells: Cells, field: str, kind: str, ours: str, rival: str, load: float) -> Estimate:
-    """Of what both took in a round."""
-    one, other = (
-        [float(getattr(each, field)) for each in cells[kind, mode, load]] for mode in (ours, rival)
-    )
-    return ratios(one, other)
+def _modes(grid: Grid[Run], kind: str, *words: str) -> list[Polling]:
+    return [each for each in MODES if each.name.startswith(words) and grid.has(kind, each.name)]
 
 
-def _loads(cells: Cells) -> list[float]:
-    return sorted({load for _, _, load in cells if load})
-
-
-def _modes(cells: Cells, word: str) -> list[Polling]:
-    known = {mode for _, mode, _ in cells}
-    return [each for each in MODES if each.name.startswith(word) and each.name in known]
-
-
-def _idle(report: Report, cells: Cells, kind: str) -> None:
+def _idle(report: Report, grid: Grid[Run], kind: str) -> None:
     """Line 1: nobody is woken for nothing."""
-    for mode in (*_modes(cells, "interrupt"), *_modes(cells, "susp"), *_modes(cells, "dedic")):
-        if (kind, mode.name, 0.0) in cells:
-            wakes = _of(cells, "wakes_per_s", kind, mode.name, 0.0).value
+    for mode in _modes(grid, kind, "interrupt", "suspended", "dedicated"):
+        if wakes := grid.values("wakes_per_s", kind, mode.name, 0.0):
             what = f"1: {kind}, idle, wakes, {mode.name}"
-            report.targets.append(Target(what, wakes, IDLE_WAKES_PER_S, False, "/s"))
+            report.at_most(what, median(wakes).value, IDLE_WAKES_PER_S, "/s")
 
 
-def _deferred(report: Report, cells: Cells, kind: str) -> None:
+def _deferred(report: Report, grid: Grid[Run], kind: str) -> None:
     """Line 2: a poll each timeout at most, and not more delay than that."""
-    for mode in _modes(cells, "deferred"):
-        loads = _loads(cells)
-        most = max(_of(cells, "wakes_per_s", kind, mode.name, load).value for load in loads)
-        what = f"2: {kind}, most wakes, {mode.name}"
-        report.targets.append(Target(what, most, 1e9 / mode.timeout_ns, False, "/s"))
-        if kind != "requests":
-            continue
-        for load in (load for load in loads if load < 1):
-            p50_ns = _of(cells, "p50_ns", kind, mode.name, load).value
-            grown = p50_ns - _of(cells, "p50_ns", kind, INTERRUPT.name, load).value
+    for mode in _modes(grid, kind, "deferred"):
+        most = max(grid.line("wakes_per_s", kind, mode.name))
+        report.at_most(f"2: {kind}, most wakes, {mode.name}", most, 1e9 / mode.timeout_ns, "/s")
+        for load in _loads(grid, kind)[:-1] if kind == "requests" else ():
+            ours, theirs = (
+                grid.value("p50_ns", kind, each.name, load) for each in (mode, INTERRUPT)
+            )
             what = f"2: requests at {load:.0%}, p50 beside interrupt's, {mode.name}"
-            report.targets.append(Target(what, grown / 1e3, mode.timeout_ns / 1e3, False, "us"))
+            report.at_most(what, (ours - theirs) / 1e3, mode.timeout_ns / 1e3, "us")
 
 
-def _suspended(report: Report, cells: Cells) -> None:
+def _suspended(report: Report, grid: Grid[Run]) -> None:
     """Line 3: at saturation less of everything than interrupts, at little load hardly more CPU."""
-    for mode in _modes(cells, "suspended"):
-        top, least = _loads(cells)[-1], _loads(cells)[0]
-        if ("requests", mode.name, top) not in cells:
-            continue
-        per_request = [
-            [each.wakes_per_s / each.per_s for each in cells["requests", name, top]]
-            for name in (mode.name, INTERRUPT.name)
-        ]
-        wakes = ratios(per_request[0], per_request[1])
-        answered = _ratio(cells, "per_s", "requests", mode.name, INTERRUPT.name, top)
-        p99 = _ratio(cells, "p99_ns", "requests", mode.name, INTERRUPT.name, top)
-        cpu = _ratio(cells, "cpu", "requests", mode.name, INTERRUPT.name, least)
-        for what, ratio, bound, at_least in (
-            (f"wakes a request at {top:.0%}", wakes, 0.2, False),
-            (f"answers at {top:.0%}", answered, 1.0, True),
-            (f"p99 at {top:.0%}", p99, 1.0, False),
-            (f"CPU at {least:.0%}", cpu, 1.2, False),
+    for mode in _modes(grid, "requests", "suspended"):
+        least, *_, top = _loads(grid, "requests")
+        for title, field, load, bound, hold in (
+            ("wakes a request", "wakes_per_answer", top, 0.2, report.at_most),
+            ("answers", "per_s", top, 1.0, report.at_least),
+            ("p99", "p99_ns", top, 1.0, report.at_most),
+            ("CPU", "cpu", least, 1.2, report.at_most),
         ):
-            report.add(f"3: {what}", f"{mode.name} / interrupt", "×", ratio)
-            title = f"3: {what}, {mode.name} / interrupt"
-            report.targets.append(Target(title, ratio.value, bound, at_least, "×"))
+            what = f"3: {title} at {load:.0%}"
+            ratio = grid.ratio(field, "requests", mode.name, INTERRUPT.name, load)
+            report.add(what, f"{mode.name} / interrupt", "×", ratio)
+            hold(f"{what}, {mode.name} / interrupt", ratio.value, bound)
 
 
-def _dedicated(report: Report, cells: Cells, kind: str) -> None:
+def _dedicated(report: Report, grid: Grid[Run], kind: str) -> None:
     """Line 4: the polls do not depend on the load; what is not polling falls with it."""
-    for mode in _modes(cells, "dedicated"):
-        low, high = ([load for load in _loads(cells) if load <= 0.5][end] for end in (0, -1))
-        wakes = [_of(cells, "wakes_per_s", kind, mode.name, load).value for load in (low, high)]
+    for mode in _modes(grid, kind, "dedicated"):
+        calm = [load for load in _loads(grid, kind) if load <= 0.5]
+        low, high = calm[0], calm[-1]
+        wakes = [grid.value("wakes_per_s", kind, mode.name, load) for load in (low, high)]
         what = f"4: {kind}, wakes at {high:.0%} / at {low:.0%}, {mode.name}"
-        apart = max(wakes) / min(wakes)
-        report.targets.append(Target(what, apart, 1.1, False, "×"))
-        app = _ratio(cells, "server_share", kind, mode.name, INTERRUPT.name, high)
+        report.at_most(what, max(wakes) / min(wakes), 1.1)
+        app = grid.ratio("server_share", kind, mode.name, INTERRUPT.name, high)
         what = f"4: {kind}, the server's CPU at {high:.0%}"
         report.add(what, f"{mode.name} / interrupt", "×", app)
-        title = f"{what}, {mode.name} / interrupt"
-        report.targets.append(Target(title, app.value, 1.0, False, "×"))
-        shares = [_of(cells, "napi_share", kind, mode.name, load).value for load in _loads(cells)]
+        report.at_most(f"{what}, {mode.name} / interrupt", app.value, 1.0)
+        shares = [grid.value("napi_share", kind, mode.name, load) for load in _loads(grid, kind)]
         grows = min(b / a for a, b in itertools.pairwise(shares))
         what = f"4: {kind}, CPU of the thread, a load / the next smaller one, {mode.name}"
-        report.targets.append(Target(what, grows, 1.0, True, "×"))
+        report.at_least(what, grows, 1.0)
 
 
-def _auto(report: Report, cells: Cells, kind: str) -> None:
+def _auto(report: Report, grid: Grid[Run], kind: str) -> None:
     """Line 8: at every load it carries what the best fixed mode carries, to within 5 %."""
-    loads = [load for load in _loads(cells) if (kind, AUTO.name, load) in cells]
-    for load in loads:
-        fixed = [mode for k, mode, at in cells if (k, at) == (kind, load) and mode != AUTO.name]
-        best = max(fixed, key=lambda mode: _of(cells, "per_s", kind, mode, load).value)
-        ratio = _ratio(cells, "per_s", kind, AUTO.name, best, load)
+    fixed = [mode for mode in grid.rows(kind) if mode != AUTO.name]
+    for load in _loads(grid, kind) if grid.has(kind, AUTO.name) else ():
+        best = max(fixed, key=lambda mode: grid.value("per_s", kind, mode, load))
+        ratio = grid.ratio("per_s", kind, AUTO.name, best, load)
         what = f"8: {kind} at {load:.0%}"
         report.add(what, f"auto / {best}", "×", ratio)
-        report.targets.append(Target(f"{what}, auto / best", ratio.value, NEAR_BEST, True, "×"))
-
-
-def _drawn(cells: Cells) -> None:
-    loads = sorted({load for _, _, load in cells})
-    for kind in dict.fromkeys(kind for kind, _, _ in cells):
-        modes = list(dict.fromkeys(mode for k, mode, _ in cells if k == kind))
-        for field, title, unit, scale in (
-            ("wakes_per_s", "wakes of the NAPI thread", "1000/s", 1e-3),
-            ("cpu", "CPU of thread and server", "% of a CPU", 100.0),
-        ):
-            series = {
-                mode: [scale * _of(cells, field, kind, mode, load).value for load in loads]
-                for mode in modes
-            }
-            plot.curves(f"reception-{field.partition('_')[0]}-{kind}", f"{title}, {kind}",
-                        "load, % of capacity", unit, [100 * load for load in loads],
-                        series)  # fmt: skip
-
-
-FIGURES = (
-    ("answers/s", "requests", "per_s", 1.0),
-    ("MB/s", "stream", "per_s", 1e-6),
-    ("p50, us", "requests", "p50_ns", 1e-3),
-    ("p99, us", "requests", "p99_ns", 1e-3),
-    ("wakes/s", "", "wakes_per_s", 1.0),
-    ("CPU of the NAPI thread, %", "", "napi_share", 100.0),
-    ("CPU of the server, %", "", "server_share", 100.0),
-    ("empty polls, % of all", "", "empty_polls", 100.0),
-    ("packets polled by the server, %", "", "by_server", 100.0),
-)
-
-
-def _figures(cells: Cells) -> list[Section]:
-    """A table for each quantity: a row a mode, a column a load; median [lowest, highest]."""
-    loads = sorted({load for _, _, load in cells})
-    found = []
-    for kind in dict.fromkeys(kind for kind, _, _ in cells):
-        modes = list(dict.fromkeys(mode for k, mode, _ in cells if k == kind))
-        for title, only, field, scale in FIGURES:
-            if only in ("", kind):
-                rows = [
-                    [mode, *(_cell(cells[kind, mode, load], field, scale) for load in loads)]
-                    for mode in modes
-                ]
-                head = ["", *(f"{load:.0%}" if load else "idle" for load in loads)]
-                found.append(Section(f"{kind}: {title}", head, rows))
-    return found
-
-
-def _cell(found: Sequence[Run], field: str, scale: float) -> str:
-    values = [getattr(each, field) for each in found]
-    if None in values:
-        return ""
-    return median(scale * value for value in values).text()
+        report.at_least(f"{what}, auto / best", ratio.value, NEAR_BEST)

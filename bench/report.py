@@ -70,6 +70,14 @@ class Report:
         self.rows.append(Row(what, contender, unit, estimate))
         return estimate
 
+    def at_most(self, what: str, reached: float, bound: float, unit: str = "×") -> None:
+        """Hold a result against a bound."""
+        self.targets.append(Target(what, reached, bound, False, unit))
+
+    def at_least(self, what: str, reached: float, bound: float, unit: str = "×") -> None:
+        """The same, from below."""
+        self.targets.append(Target(what, reached, bound, True, unit))
+
 
 def write(report: Report) -> Path:
     """Write `build/bench/NAME.json` and return its path."""

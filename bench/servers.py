@@ -180,7 +180,7 @@ def _receiver(asked: Asked) -> Callable[[_Place], tuple[str, ...]]:
 
 
 def _rr(place: _Place) -> tuple[str, ...]:
-    return program("rr", "serve", place.address, PORT)
+    return program("rr", place.address, PORT)
 
 
 class Server(NamedTuple):

@@ -33,7 +33,8 @@ extern PyType_Spec arrivals_type, meter_type, pollers_type, sent_type;
 static int module_exec(PyObject *module)
 {
 	PyMethodDef *const functions[] = { module_methods, clause_methods, NULL };
-	PyType_Spec *const types[] = { &arrivals_type, &meter_type, &pollers_type, &sent_type, NULL };
+	PyType_Spec *const types[] = { &arrivals_type, &meter_type, &pollers_type, &sent_type,
+				       NULL };
 
 	return ext_add(module, functions, types);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Workloads: iperf3, many TCP streams, request/response, held and churning connections.
+"""Workloads: requests, messages, numbered datagrams, frames, clients of the API.
 
 Each program here is a process of its own inside a namespace (see `bench.children`), one thread
 each, so that "the application's CPU" is the CPU that process is pinned to.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.model import FlowKey, Protocol
-from bench.bed import Bed, succeed
+from bench.bed import Bed, compiled
 from bench.children import Child, child
 
 __all__ = ["Datagram", "Load", "Stream", "Tally", "Traffic", "built", "read_log"]
@@ -99,9 +99,7 @@ class Traffic(NamedTuple):
 
 def built(folder: Path) -> Path:
     """The program, compiled there."""
-    program = folder / "datagrams"
-    succeed("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE))
-    return program
+    return compiled(SOURCE, folder)
 
 
 def read_log(log: bytes) -> Iterator[Datagram]:

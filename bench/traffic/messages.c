@@ -34,7 +34,7 @@
 #define BACKLOG 4096
 #define EVENTS 64
 #define MOST_BYTES (1 << 20)
-#define MOST_CONNECTIONS 256
+#define MOST_CONNECTIONS 1024
 #define MOST_LATE_NS 10000000
 #define FULL_NS 100000 /* pause when no socket takes more */
 

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bench.bed import succeed
+from bench.bed import compiled
 from bench.children import Child, child
 
 __all__ = ["built", "sending", "serving"]
@@ -18,9 +18,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 def built(folder: Path) -> Path:
     """The program, compiled there."""
-    program = folder / "messages"
-    succeed("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE))
-    return program
+    return compiled(SOURCE, folder)
 
 
 @contextlib.contextmanager
@@ -53,7 +51,7 @@ def sending(
     message_bytes: int,
     connections: int,
     bytes_per_s: float,
-    cpus: Iterable[int],
+    cpus: Iterable[int] | None = None,
 ) -> Iterator[Child]:
     """So many bytes a second offered to a server, message by message, over all connections in
     turn."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.bed import Bed, succeed
+from bench.bed import Bed, compiled
 from bench.children import Child, child
 
 __all__ = ["Answers", "Asked", "answers", "asking", "built"]
@@ -40,9 +40,7 @@ class Answers(NamedTuple):
 
 def built(folder: Path) -> Path:
     """The program, compiled there."""
-    program = folder / "requests"
-    succeed("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE), "-lm")
-    return program
+    return compiled(SOURCE, folder)
 
 
 @contextlib.contextmanager

@@ -13,9 +13,8 @@ from bench import serving
 EVENTS = 20  # of which a quantile says something
 
 
-def test_a_short_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
-    monkeypatch.setattr("bench.plot.FOLDER", tmp_path)
     heard: list[int] = []
     measured = serving.measured
 

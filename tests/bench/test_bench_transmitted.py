@@ -7,6 +7,7 @@ import os
 import socket
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from bench import transmitted
 from bench.bed import Bed, lab_bed
 from bench.sent import by_transmitted
 from bench.tcp_reordering import TcpReordering
+from bench.traffic import messages
 from bench.transmitted import Run
 from tests.labs import key_of
 from tests.wait import until
@@ -69,14 +71,15 @@ def test_the_report_has_shares_of_segments_and_any_late_one_of_ours_misses() -> 
     assert not all(each.met for each in transmitted.report([RUN._replace(out_of_order=1)]).targets)
 
 
-def test_each_contender_is_measured() -> None:
+def test_each_contender_is_measured(tmp_path: Path) -> None:
     with (
         lab_bed() as bed,
         bed.meter() as meter,
         closing(TcpReordering(path_of(bed.host or ""))) as order,
     ):
+        program = messages.built(tmp_path)
         for name in transmitted.RIVALS:
-            found = transmitted.measured(bed, meter, order, "migrating", 8, name)
+            found = transmitted.measured(program, bed, meter, order, "migrating", 8, name)
             assert found.segments > 0
             assert (found.moves > 0) == (name != "rss")
             assert bed.ring_drops() is not None
