@@ -22,6 +22,7 @@ from bench import (
     reaction,
     reception,
     serving,
+    spending,
     transmitted,
 )
 from bench.counted import bounds, cells, kept, pairs
@@ -48,6 +49,7 @@ def _of_papers(name: str, claim: str) -> Bench:
 GROUPS = {
     "What atfnd promises": {
         "ordering": Bench(ordering.run, "strict moves reorder nothing", minutes=40),
+        "spending": Bench(spending.run, "the daemon's CPU for a migration, a move", minutes=7),
         "reaction": Bench(
             reaction.run, "from a thread's move to its first packet there", minutes=3
         ),

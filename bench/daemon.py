@@ -26,6 +26,7 @@ START_S = 120  # in a guest without KVM Python takes its time
 
 def follow_tcp(
     order: str = "strict",
+    full_core: str = "leave",
     unowned: str = "rfs",
     protocol: str = "tcp",
 ) -> str:
@@ -40,7 +41,7 @@ flows:
   - name: {protocol}
     match: {{ protocol: {protocol} }}
     placement: {{ near: core }}
-    full_core: leave
+    full_core: {full_core}
     dwell: {DWELL_MS}ms
     order: {order}
 """
