@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 from aiohttp import web
 from pydantic import Field
@@ -26,12 +26,12 @@ from atfnd.serve.api.route import JSON, Route, Whole
 from atfnd.serve.api.values import (
     Amount,
     Count,
-    CpuNumber,
     HabitWord,
     MethodWord,
     Positive,
     Proportion,
     Within,
+    one_of,
     words,
 )
 
@@ -83,10 +83,10 @@ class ThreadGainShown(SpreadShown):
     habit: HabitWord
     """`pinned`, it may run on one CPU only; `settled`, it made nine of ten calls on one; `unknown`,
     it made fewer than ten calls."""
-    pinned_by: Literal["affinity", "cpuset"] | None
+    pinned_by: Annotated[str, one_of("affinity", "cpuset")] | None
     home: Within | None
     """The smallest part of the machine that had nine of ten calls."""
-    cpus: Annotated[list[CpuNumber], Field(max_length=4)]
+    cpus: Annotated[list[Count], Field(max_length=4)]
     """That it read on, most calls first."""
     allowed: Positive
     """So many CPUs it could run on."""
@@ -239,7 +239,7 @@ def _thread_view(each: ThreadGain) -> ThreadGainShown:
         "pid": each.pid,
         "application": each.application,
         "habit": each.habit.value,
-        "pinned_by": cast('Literal["affinity", "cpuset"] | None', each.pinned_by),
+        "pinned_by": each.pinned_by,
         "home": None if each.home is None else each.home.value,
         "cpus": list(each.cpus),
         "allowed": each.allowed,

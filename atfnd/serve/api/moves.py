@@ -4,12 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal, cast
+from typing import Annotated, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from atfnd.model import Flow, GuardState, Move, NicGuard, NicReads, ReadBytes, Sample, Status
+from atfnd.model import (
+    BUDGET_SETTINGS,
+    Flow,
+    GuardState,
+    Move,
+    NicGuard,
+    NicReads,
+    ReadBytes,
+    Sample,
+    Status,
+)
 from atfnd.serve.api.values import (
     Amount,
     Count,
@@ -18,6 +28,7 @@ from atfnd.serve.api.values import (
     Positive,
     Proportion,
     StateWord,
+    one_of,
     words,
 )
 
@@ -103,8 +114,8 @@ class NicGuardShown(TypedDict):
 class HostSettingShown(TypedDict):
     """A setting of the whole machine."""
 
-    setting: Literal["netdev-budget", "netdev-budget-usecs"]
-    state: Literal["left", "set", "wanted", "manual", "refused", "unknown"]
+    setting: Annotated[str, one_of(*BUDGET_SETTINGS)]
+    state: Annotated[str, one_of("left", "set", "wanted", "manual", "refused", "unknown")]
     """`left`, nobody asks for it; `set`, it has the policy's value, or still ours; `wanted`, not
     yet; `manual`, another program changed it after us; `refused`, by the kernel; `unknown`, the
     kernel does not show it here."""
@@ -138,7 +149,7 @@ class StatusShown(TypedDict):
     pid: Positive
     since_wall_s: float
     uptime_s: Amount
-    observer: Literal["bpf", "sock_diag"]
+    observer: Annotated[str, one_of("bpf", "sock_diag")]
     observer_why: str
     armed: list[str]
     disarmed: list[str]
@@ -177,8 +188,8 @@ class StatusShown(TypedDict):
 def move_view(move: Move) -> MoveShown:
     """How the last move of a flow ended."""
     return {
-        "mechanism": cast("Mechanism", move.mechanism),
-        "verdict": cast("MoveVerdict", move.verdict),
+        "mechanism": move.mechanism,
+        "verdict": move.verdict,
         "why": str(move.why),
         "late_packets": move.late_packets,
         "took_s": move.took_ns / 1e9,
@@ -205,7 +216,7 @@ def status_view(status: Status, now_ns: int) -> StatusShown:
         "pid": status.pid,
         "since_wall_s": status.since_wall_s,
         "uptime_s": round((now_ns - status.since_ns) / 1e9, 3),
-        "observer": cast('Literal["bpf", "sock_diag"]', status.observer),
+        "observer": status.observer,
         "observer_why": status.observer_why,
         "armed": list(status.armed),
         "disarmed": list(status.disarmed),
@@ -241,11 +252,7 @@ def sample_view(sample: Sample, since_ns: int) -> SampleShown:
 
 def _moves_view(moves: Iterable[tuple[str, str, int]]) -> list[EndedMovesShown]:
     return [
-        {
-            "mechanism": cast("Mechanism", mechanism),
-            "verdict": cast("MoveVerdict", verdict),
-            "count": count,
-        }
+        {"mechanism": mechanism, "verdict": verdict, "count": count}
         for mechanism, verdict, count in moves
     ]
 

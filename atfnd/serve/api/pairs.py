@@ -14,7 +14,7 @@ from atfnd.serve.api.answers import one_object, row_list, row_list_in, streaming
 from atfnd.serve.api.empty import no_pairs
 from atfnd.serve.api.interfaces import NIC, named
 from atfnd.serve.api.route import JSON, Route, Text, Whole
-from atfnd.serve.api.values import Amount, Count, CpuNumber, Within
+from atfnd.serve.api.values import Amount, Count, Within
 from atfnd.serve.explain.explain import ExplanationShown, explanation_view
 from atfnd.serve.explain.pair import Ends, explain_pair
 
@@ -41,9 +41,9 @@ class PairShown(TypedDict):
     several such queues or none, or RPS is on."""
     egress: str
     tx_queue: Count
-    cpu: CpuNumber
+    cpu: Count
     """It receives, routes and sends."""
-    tx_cpu: CpuNumber | None
+    tx_cpu: Count | None
     """Serves the channel of the TX queue. null, the interface is not watched, or has no such
     channel, or the channel may be served on several CPUs."""
     distance: Within | None

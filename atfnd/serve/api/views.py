@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from typing_extensions import TypedDict
 
 from atfnd.model import Flow, Habit, Protocol, SocketFound, SocketState, endpoint
@@ -68,7 +66,7 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> FlowShown:
     """`now_ns` is CLOCK_MONOTONIC, as the flow's own times; `audited_ns`, of the last audit."""
     key, thread = flow.key, flow.thread
     return {
-        "proto": transport(key.protocol),
+        "proto": Protocol(key.protocol).name.lower(),
         "local": endpoint(key.local, key.local_port),
         "remote": endpoint(key.remote, key.remote_port),
         "pid": thread.pid if thread else None,
@@ -102,7 +100,7 @@ def socket_view(found: SocketFound, left_by: str | None) -> FlowShown:
     local = found.state is SocketState.LOCAL
     thread = found.thread
     return {
-        "proto": transport(found.key.protocol),
+        "proto": Protocol(found.key.protocol).name.lower(),
         "local": endpoint(found.key.local, found.key.local_port),
         "remote": endpoint(found.key.remote, found.key.remote_port),
         "pid": thread.pid if thread else None,
@@ -142,11 +140,6 @@ def why_unsteered(found: SocketFound, left_by: str | None) -> str:
     if found.rx_cpu is None:
         return "the kernel does not say on which CPU its packets arrive"
     return "it carries too little, is too young, or its thread has not stayed on that CPU"
-
-
-def transport(protocol: int) -> Transport:
-    """Its name."""
-    return cast("Transport", Protocol(protocol).name.lower())
 
 
 def _since(at_ns: int, now_ns: int) -> float:
