@@ -53,7 +53,7 @@ FLOW = Text(
     example="tcp 10.0.0.2:5201 10.9.0.1:40000",
 )
 LOOKED_AT = Text("nic", "Observed or not. If left out, all observed interfaces and the machine.")
-AFTER = Whole("cursor", -1, default=-1, about="`next` of the previous page.")
+BEHIND = Whole("cursor", -1, default=-1, about="`next` of the previous page.")
 
 
 class HistoryShown(TypedDict):
@@ -125,7 +125,7 @@ class Api:
             Route("GET", "/v1/explain", "explain", self.explain, FlowExplanation, (FLOW,)),
             Route("GET", "/v1/queues", "queues", self.queues, QueuesShown, (NIC,)),
             Route("GET", "/v1/nics", "nics", self.nics, NicsShown),
-            Route("GET", "/v1/filters", "filters", self.filters, FilterPage, (NIC, LIMIT, AFTER)),
+            Route("GET", "/v1/filters", "filters", self.filters, FilterPage, (NIC, LIMIT, BEHIND)),
             Route("GET", "/v1/topology", "topology", self.topology, TopologyShown),
             Route("GET", "/v1/cpu-time", "cpuTime", self.cpu_time, machine_views.CpuTimesShown),
             Route("GET", "/v1/doctor", "doctor", self.doctor, Diagnosis, (LOOKED_AT,)),
@@ -221,12 +221,12 @@ class Api:
     async def nics(self, request: web.Request) -> web.StreamResponse:
         """Interfaces, what they can do, and whether they are armed."""
         nics = self._source.nics()
-        why, rows = None if nics else NO_NIC, map(nic_views.nic_view, nics)
+        rows, why = map(nic_views.nic_view, nics), None if nics else NO_NIC
         return await row_list(request, "nics", rows, lambda: {"why_empty": why})
 
     async def filters(self, request: web.Request) -> web.StreamResponse:
         """A page of the filters in an interface, ours and others', in the order of locations."""
-        limit, after = LIMIT.of(request), AFTER.of(request)
+        limit, after = LIMIT.of(request), BEHIND.of(request)
         nics = seen_all(self._source, request)
         if len(nics) != 1:
             names = ", ".join(nic.name for nic in nics) or "none"
