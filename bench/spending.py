@@ -81,7 +81,10 @@ def run(rounds: int) -> Report:
 
 
 def _spent(bed: Bed, asker: Path, case: Case) -> Spent:
-    with atfnd(bed, follow_tcp(case.order, full_core="stay")) as daemon, _loaded(bed, asker, case) as servers:
+    with (
+        atfnd(bed, follow_tcp(case.order, full_core="stay")) as daemon,
+        _loaded(bed, asker, case) as servers,
+    ):
 
         def window(server: Child | None = None, cpu: int = 0) -> tuple[int, int, int]:
             began_ns, before_ns = time.monotonic_ns(), cpu_ns(daemon.process.pid)

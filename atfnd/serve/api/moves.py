@@ -42,6 +42,8 @@ class MoveShown(TypedDict):
     mechanism: Mechanism
     verdict: MoveVerdict
     why: str
+    why_code: str
+    """The same as a code, which a program may compare (atfnd/model/reason.py)."""
     late_packets: Count
     took_s: Amount
 
@@ -191,6 +193,7 @@ def move_view(move: Move) -> MoveShown:
         "mechanism": move.mechanism,
         "verdict": move.verdict,
         "why": str(move.why),
+        "why_code": move.why.code.name.lower(),
         "late_packets": move.late_packets,
         "took_s": move.took_ns / 1e9,
     }
