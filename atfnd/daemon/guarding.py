@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from atfnd.compare.figures import traffic_cpu_per_byte
 from atfnd.compare.guard import Guard, compared, costs
+from atfnd.compare.pairs import schedule
 from atfnd.compare.policies import at_rest
 from atfnd.daemon.comparing import Comparing, EndedEarlyError, Slot
 from atfnd.daemon.in_force import InForce
@@ -93,7 +94,6 @@ class Guarding:
         self._busy, self._log = busy, log
         self.pace = GuardPace()
         self._watched: dict[str, _Watched] = {}
-        self._random = SystemRandom()
         self._slots: Comparing | None = None  # under way
 
     async def keep(self) -> None:
@@ -228,7 +228,7 @@ class Guarding:
         """The CPU per byte steered to unsteered, and our own CPU time for both turns."""
         name, table, pace = slots.session.name, self._engine.memory.table, self.pace
         filters, per_byte = self._filters(name), dict[bool, float]()
-        first, turning_s, steered_s = self._random.random() < 0.5, 0.0, 0.0
+        turning_s = steered_s = 0.0
         threads = [flow.thread for flow in table.steered(name)]
         pids = {thread.pid for thread in threads if thread is not None}
 
@@ -241,7 +241,7 @@ class Guarding:
             (taken,) = [each async for each in said if isinstance(each, Slot)]
             return taken
 
-        for steered in (first, not first):
+        for steered in schedule(1, SystemRandom()):
             taken = await slot(pace.slot_s, steered=steered)
             turning_s += taken.turned_s
             steered_s += taken.counted_s * steered

@@ -43,9 +43,11 @@ class Trying:
 
     def pressing(self) -> bool:
         """A trial goes on, or may begin: its windows must be short, and of equal length."""
-        memory, now_ns = self._engine.memory, time.monotonic_ns()
-        of_queues = (nic.reception.auto.pressing(now_ns) for nic in memory.nics.values())
-        return any(each.pressing(now_ns) for each in memory.trials.values()) or any(of_queues)
+        now_ns = time.monotonic_ns()
+        return any(
+            nic.trials.pressing(now_ns) or nic.reception.auto.pressing(now_ns)
+            for nic in self._engine.memory.nics.values()
+        )
 
     def _read(
         self, flows: Collection[Flow], queues: Mapping[str, Mapping[int, Collection[Thread]]]

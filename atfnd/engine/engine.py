@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
-from atfnd.compare.trials import Trials, Turned
+from atfnd.compare.trials import Turned
 from atfnd.engine import audit, hash_key, host_settings, reception
 from atfnd.engine.command import (
     Adopt,
@@ -129,7 +129,7 @@ from atfnd.engine.table.memory import (
 )
 from atfnd.engine.trials import receiving
 from atfnd.engine.trials.placing import application_looks
-from atfnd.engine.trials.subjects import PLACING, Application
+from atfnd.engine.trials.subjects import Application
 from atfnd.engine.trials.usage import UsageReading, threads_of
 from atfnd.model import (
     Accepted,
@@ -641,10 +641,10 @@ class Engine:
             return {}
         return applications(self.memory, self._tried_on())
 
-    def _tried_on(self) -> dict[str, NicView]:
+    def _tried_on(self) -> set[str]:
         """The NICs on which flows can be moved."""
         return {
-            name: nic
+            name
             for name, nic in self.views.items()
             if nic.armed and nic.up and nic.method is SteeringMethod.FILTERS
         }
@@ -667,36 +667,35 @@ class Engine:
         read = None if before is None or now is None else (before, now)
         renewed = in_force is not self.memory.in_force
         why = "another policy is in force" if renewed else None
-        self._placements_tried(event.flows, read, why, now_ns)
-        for name, nic in self.views.items():
-            self._reception_tried(name, nic, read, why, now_ns)
+        for nic in self.views.values():
+            self._placements_tried(nic, event.flows, read, why, now_ns)
+            self._reception_tried(nic, read, why, now_ns)
 
     def _placements_tried(
-        self, flows_of: _FlowsOf, read: _Readings | None, why: str | None, now_ns: int
+        self, nic: NicView, flows_of: _FlowsOf, read: _Readings | None, why: str | None, now_ns: int
     ) -> None:
         """`why`: they end."""
-        memory, nics = self.memory, self._tried_on()
-        for name in {**memory.trials, **{each.nic: None for each in flows_of}}:
-            trials, nic = memory.trials.setdefault(name, Trials(PLACING)), nics.get(name)
-            turned = list[Turned[Application]]()
-            if nic is None:
-                turned = trials.abandon("its NIC no longer takes our filters", now_ns)
-            elif why is not None or not flows_of:
-                turned = trials.abandon(why or "it has no flows", now_ns)
-            elif read is not None:
-                turned = trials.look(application_looks(*read, nic, flows_of, memory), now_ns)
-            for each in turned:
-                what, rule = f"{each.subject.comm}: {each.what}", each.subject.rule_name
-                self._log(each.kind, what, each.why, nic=name, policy=rule)
-                if nic is not None:
-                    flows = flows_of.get(each.subject, ())
-                    self._look_again(nic, [flow.key for flow in flows], now_ns)
+        trials, turned = self.memory.nics[nic.name].trials, list[Turned[Application]]()
+        movable = nic.name in self._tried_on()
+        if not movable:
+            turned = trials.abandon("its NIC no longer takes our filters", now_ns)
+        elif why is not None or not flows_of:
+            turned = trials.abandon(why or "it has no flows", now_ns)
+        elif read is not None:
+            looks = application_looks(*read, nic, flows_of, self.memory)
+            turned = trials.look(looks, now_ns)
+        for each in turned:
+            what, rule = f"{each.subject.comm}: {each.what}", each.subject.rule_name
+            self._log(each.kind, what, each.why, nic=nic.name, policy=rule)
+            if movable:
+                flows = flows_of.get(each.subject, ())
+                self._look_again(nic, [flow.key for flow in flows], now_ns)
 
     def _reception_tried(
-        self, name: str, nic: NicView, read: _Readings | None, why: str | None, now_ns: int
+        self, nic: NicView, read: _Readings | None, why: str | None, now_ns: int
     ) -> None:
         memory, writable = self.memory, nic.armed and nic.up
-        trials, turned = memory.nics[name].reception.auto, list[Turned[int]]()
+        trials, turned = memory.nics[nic.name].reception.auto, list[Turned[int]]()
         if why is not None or not writable:
             turned += trials.abandon(why or "the NIC is not armed, or down", now_ns)
         rules = receiving.asking(nic, memory)
@@ -706,7 +705,7 @@ class Engine:
             turned += trials.look(looks, now_ns)
         for each in turned:
             what, rule = f"queue {each.subject}: {each.what}", rules.get(each.subject)
-            self._log(each.kind, what, each.why, nic=name, policy=rule or None)
+            self._log(each.kind, what, each.why, nic=nic.name, policy=rule or None)
         if turned:
             self._begin(reception.due(nic, memory, now_ns))
 

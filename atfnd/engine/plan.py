@@ -89,6 +89,7 @@ def copy_of(memory: Memory, nic: str) -> Copied:
         known.view,
         buckets=known.buckets,  # changed only when entries have been written
         owned=known.owned,
+        trials=known.trials,
         spending=_copied(known.spending),
     )
     empty = Memory(
@@ -100,7 +101,6 @@ def copy_of(memory: Memory, nic: str) -> Copied:
         busy=memory.busy,
         full=memory.full,
         cpusets=dict(memory.cpusets),
-        trials=memory.trials,
     )
     return Copied(empty, memory.table.remembered(nic))
 

@@ -209,7 +209,7 @@ def test_a_nic_that_takes_no_filters_any_more_ends_a_trial(
     bench.look(20)
     assert bench.events() == ["trial", "back"]
     assert len(bench.moved) == moved
-    (state,) = bench.memory.trials["nic"].states.values()
+    (state,) = bench.memory.nics["nic"].trials.states.values()
     assert state.side is Placement.CORE
 
 

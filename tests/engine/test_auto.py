@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from atfnd.compare.trial import Trial, TrialPhase
-from atfnd.compare.trials import Trials
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.indirection import entries
@@ -47,7 +46,7 @@ def waiting(machine: Machine) -> set[FlowKey]:
 
 def away(machine: Machine, phase: TrialPhase = TrialPhase.KEPT) -> None:
     side = Placement.CORE if phase is TrialPhase.AGAIN else LLC
-    trials = machine.memory.trials.setdefault("nic", Trials(PLACING))
+    trials = machine.memory.nics["nic"].trials
     trials.states[APP] = Trial(PLACING, side, "", phase)
 
 
@@ -128,7 +127,7 @@ def test_on_its_core_a_queue_follows_its_thread_and_off_it_none_does() -> None:
     assert machine.memory.nics["nic"].owned == {}
     assert machine.flow().target_cpu == 1
     assert all(action.kind is not ActionKind.QUEUE_CPU for action in machine.uses(cpu=2))
-    del machine.memory.trials["nic"].states[APP]
+    del machine.memory.nics["nic"].trials.states[APP]
     machine.carry_out(steer.take_up(NIC, machine.memory, machine.now_ns))
     machine.carry_out(steer.own(NIC, frozenset(range(4)), machine.memory, machine.now_ns))
     assert [each.owner for each in machine.memory.nics["nic"].owned.values()] == [

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from atfnd.compare.trial import Trial, TrialPhase
-from atfnd.compare.trials import Trials
 from atfnd.engine.event import Disarmed
 from atfnd.engine.trials.subjects import (
     DEFERRED,
@@ -20,7 +19,7 @@ from atfnd.engine.trials.subjects import (
     SUSPENDED,
     Application,
 )
-from atfnd.model import Placement, Reception, ReceptionMode
+from atfnd.model import Reception, ReceptionMode
 from atfnd.model.reception import OF_NAPI, TIMEOUT
 from tests.engine.piloted import ARMED, FIXED, FULL, OTHER, ZERO, Machine, carried, delay_us
 from tests.values import THREAD
@@ -213,10 +212,9 @@ def test_one_queue_of_a_nic_is_tried_at_a_time_the_one_that_carries_most_first()
 def test_nothing_is_tried_during_a_trial_of_where_flows_belong() -> None:
     machine = Machine(FULL)
     machine.engine._placements_tried = lambda *of: None  # type: ignore[method-assign]
-    trials: Trials[Application, Placement] = Trials(PLACING)
+    trials = machine.memory.nics["nic"].trials
     app = Application("nic", "rest", "app", None)
     trying = Trial(PLACING, LLC, "", TrialPhase.TRIED)
-    machine.memory.trials["nic"] = trials
     trials.states[app] = trying
     assert machine.look(MINUTE_S) == []
     assert "another trial goes on" in machine.said()

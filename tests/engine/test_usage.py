@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from atfnd.compare.trial import Trial, TrialPhase
-from atfnd.compare.trials import Trials
 from atfnd.compare.window import Window
 from atfnd.engine.placement.auto import applications
 from atfnd.engine.trials.placing import application_looks
@@ -119,7 +118,7 @@ def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() 
     machine, now = Machine(AUTO), look(12, {0: (600, 100)}, {THREAD.tid: 60})
     machine.uses(cpu=0)
     assert reported(now, machine=machine).there
-    trials = machine.memory.trials["nic"] = Trials(PLACING)
+    trials = machine.memory.nics["nic"].trials
     trials.states[APP] = Trial(PLACING, LLC, "", TrialPhase.TRIED)
     assert not reported(now, machine=machine).there
     led = machine.flow()._replace(target_queue=1)
@@ -135,6 +134,5 @@ def test_where_no_queue_is_under_its_cache_nothing_can_be_tried() -> None:
     for nic, able in ((NIC, (LLC,)), (replace(NIC, queues=(NIC.queues[0], NIC.queues[2])), ())):
         machine, now = Machine(AUTO, nic=nic), look(12, {0: (600, 100)}, {THREAD.tid: 60})
         machine.uses(cpu=0)
-        machine.memory.trials["nic"] = Trials(PLACING)
         flows = applications(machine.memory, {"nic"})
         assert application_looks(BEFORE, now, nic, flows, machine.memory)[APP].able == able

@@ -77,7 +77,7 @@ def _unit(flow: Flow, memory: Memory) -> OwnerId | None:
         return None
     if not memory.nics[flow.nic].view.serve_on.allows(flow.app_cpu):
         return None
-    if memory.trials and placement_of(flow, memory) is not Placement.CORE:
+    if memory.nics[flow.nic].trials.states and placement_of(flow, memory) is not Placement.CORE:
         return None
     match in_force.owner(flow.rule_name):
         case Migrant.THREAD:

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from atfnd.compare.trials import Trials
 from atfnd.engine.table.memory import Memory
-from atfnd.engine.trials.subjects import PLACING, Application
+from atfnd.engine.trials.subjects import Application
 from atfnd.model import Flow, FlowState, Placement, Thread
 
 __all__ = ["applications", "in_force", "placement_of", "said"]
@@ -22,12 +21,10 @@ def in_force(
     `core`."""
     if placement is not Placement.AUTO:
         return placement
-    if thread is None:
+    known = memory.nics.get(nic)
+    if thread is None or known is None:
         return Placement.CORE
-    trials = memory.trials.get(nic)
-    if trials is None:
-        return Placement.CORE
-    return trials.state(Application(nic, policy, thread.comm, thread.cgroup)).side
+    return known.trials.state(Application(nic, policy, thread.comm, thread.cgroup)).side
 
 
 def placement_of(flow: Flow, memory: Memory) -> Placement:
@@ -53,8 +50,7 @@ def said(flow: Flow, memory: Memory, now_ns: int) -> str | None:
     application = _application(flow, memory)
     if application is None:
         return None
-    trials = memory.trials.get(flow.nic) or Trials(PLACING)
-    return trials.in_words(application, now_ns)
+    return memory.nics[flow.nic].trials.in_words(application, now_ns)
 
 
 def _application(flow: Flow, memory: Memory) -> Application | None:

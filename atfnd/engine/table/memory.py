@@ -17,7 +17,7 @@ from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
 from atfnd.engine.placement.candidates import Step
 from atfnd.engine.placement.load import FullCpus
 from atfnd.engine.table.flow_table import FlowTable
-from atfnd.engine.trials.subjects import RECEIVING, Application
+from atfnd.engine.trials.subjects import PLACING, RECEIVING, Application
 from atfnd.model import (
     Action,
     Cpu,
@@ -228,6 +228,7 @@ class NicMemory:
     displaced: dict[int, int] = field(default_factory=dict)  # queue: its CPU that went offline
     rfs: RfsQueues = field(default_factory=RfsQueues)
     reception: QueueReceptions = field(default_factory=QueueReceptions)
+    trials: Trials[Application, Placement] = field(default_factory=lambda: Trials(PLACING))
     spread: Spread = field(default_factory=Spread)  # by the key of its RSS hash
     load: dict[OwnerId, tuple[int, int]] = field(default_factory=dict)  # bytes
     queues_due_ns: int | None = None  # time of the next look at queue owners
@@ -277,8 +278,6 @@ class Memory:
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
     cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     audited_ns: int = 0  # when recent use was last read
-    # By NIC: of the placement `auto`.
-    trials: dict[str, Trials[Application, Placement]] = field(default_factory=dict)
     balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
     cpu: CpuBudget = field(default_factory=lambda: CpuBudget(1.0))  # of the daemon itself
     host: HostKnown = field(default_factory=HostKnown)  # of the whole machine

@@ -32,7 +32,7 @@ def application_looks(
     memory: Memory,
 ) -> dict[Application, TrialLook[Placement]]:
     """Of each application on this NIC, what it did between two readings."""
-    trials = memory.trials[nic.name]
+    trials = memory.nics[nic.name].trials
     return {
         each: looked(trials.state(each), window, _has_llc(flows_of[each], nic, memory))
         for each, window in windows(before, now, nic, flows_of, memory).items()

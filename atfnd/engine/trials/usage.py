@@ -103,7 +103,7 @@ def queue_windows(
     network, busy_ns = _network_spent(before.time, now.time, nic), _busy(before.time, now.time)
     of_all = busy_ns, {cpu: max(0, network.waited_ns[cpu]) for cpu in busy_ns}
     known, found = before.time.ran_ns.keys() & now.time.ran_ns.keys(), {}
-    beside = nic.name in memory.trials and memory.trials[nic.name].trying
+    beside = memory.nics[nic.name].trials.trying
     for queue in asking:
         then, count = (each.counts.get((nic.name, queue)) for each in (before, now))
         if then is None or count is None:
