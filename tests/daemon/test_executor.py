@@ -91,11 +91,12 @@ class Bed:
         self.engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
         self.sessions: Sessions = {}
         self.nics = {"nic": FakeNic(), "other": FakeNic()}
+        self.queues: list[tuple[int, int]] = []
         self.heard: list[Event] = []
         self.socket: int | None = None
         for name, fake in self.nics.items():
             facts = replace(NIC, name=name)
-            watch: Any = SimpleNamespace(facts=facts, nic=fake, queue_moved=_nothing)
+            watch: Any = SimpleNamespace(facts=facts, nic=fake, queue_moved=self._queue_moved)
             self.engine.handle(NicAttached(watch.facts, armed=True), 0)
             session = self.sessions[name] = NicSession(watch, self.engine.memory.nics[name])
             session.socket_of = lambda key: self._socket()  # type: ignore[method-assign]
@@ -129,6 +130,9 @@ class Bed:
 
     def write(self, plan: Plan) -> list[Outcome]:
         return self.executor.carry_out([WriteSettings(plan)])
+
+    def _queue_moved(self, queue: int, cpu: int) -> None:
+        self.queues.append((queue, cpu))
 
     def _socket(self) -> int | None:
         if self.socket is not None and self.socket < 0:
@@ -204,6 +208,16 @@ def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:
     [done] = bed.write((late,))
     assert done.errno == errno.ESTALE
     assert bed.nics["nic"].calls == []
+
+
+def test_a_queue_counts_as_moved_when_it_was(bed: Bed) -> None:
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    bed.nics["nic"].values["queue-cpu:1"] = "1"
+    assert [each.errno for each in bed.write((follow,))] == [0]
+    assert bed.queues == [(1, 3)]
+    bed.nics["nic"].refuse("write_setting", errno.EIO)
+    assert [each.errno for each in bed.write((replace(follow, new=2),))] == [errno.EIO]
+    assert bed.queues == [(1, 3)]
 
 
 @pytest.mark.parametrize(
