@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The second paper's forwarding host on the counted machine, by where three interrupts go.
-Receivers and sender are as in `forward_simnic`, with packages of four CPUs; the generator has the
-last CPU.
+"""The second paper's forwarding host on the counted machine, by where three interrupts go: two
+ports receive, a third sends. A package has four CPUs; the generator has the last CPU.
 
 A request is a frame of 64 bytes here, counted when its BPF program runs in the sink, so that the
 edges of a window are exact.
