@@ -110,9 +110,9 @@ def daemon(
     netns: str | None = None,
 ) -> Iterator[Daemon]:
     """Run the daemon on `nic`, and on `more` of them, in a namespace, until the `with` ends; it is
-    ready when this yields. `config` says nothing of the daemon itself. At its end it takes its
-    changes back: the next contender starts
-    from the same NIC, with each queue on its own CPU."""
+    ready when this yields. What `config` does not say of the daemon itself is added. At its end it
+    takes its changes back: the next contender starts from the same NIC, with each queue on its own
+    CPU."""
     with tempfile.TemporaryDirectory(prefix="atfnd-bench-") as folder:
         path = _write(Path(folder), config)
         command = ["env", "ATFND_GUARD_PACE=0", sys.executable, "-m", "atfnd", "run"]
@@ -126,7 +126,8 @@ def daemon(
 
 
 def _write(folder: Path, config: str) -> Path:
-    """The policy file; what it says of the daemon is added."""
+    """The policy file; what it does not say of the daemon is added."""
     path = folder / "bench.yaml"
-    path.write_text(f"{config}daemon: {{ on_stop: restore{_CPU} }}\n")
+    added = "" if "\ndaemon:" in config else f"daemon: {{ on_stop: restore{_CPU} }}\n"
+    path.write_text(config + added)
     return path

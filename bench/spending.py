@@ -6,6 +6,7 @@ that follows from it is over, the daemon's CPU time is read (schedstat, all its 
 count); as much of it as a window without a migration takes is subtracted. `follow`: one server, and
 its queue goes along. `strict`: eight servers on two queues, so nobody owns a queue, and flows move
 one by one, under holds. `immediate`: one server, a filter for each connection, written at once.
+The daemon may use half a CPU, so that no move waits for its share.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ WRITES = ("insert", "rewrite", "delete", "queue-cpu")
 MIGRATIONS = 24  # of a case in a round
 WINDOW_S = 0.12  # a guest's flows wait for 40 ms, and a write is watched for some more
 SETTLE_S = 4.0
+DAEMON = "daemon: { on_stop: restore, cpu: 50% }\n"
 
 
 class Case(NamedTuple):
