@@ -276,6 +276,27 @@ class TestCpus:
         parts.arming.cpus_changed(session)
         assert len(parts.of(TakenUp)) == 2  # nothing moved by the last one
 
+    def test_a_queue_that_could_not_be_moved_is_known_where_the_kernel_has_it(
+        self, parts: Parts, session: NicSession
+    ) -> None:
+        def refuse(name: str, value: str) -> None:
+            nic_of(parts).cpus[0] = 6
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+        nic_of(parts).write_setting = refuse  # type: ignore[method-assign]
+        parts.cpus.offline = {0}
+        parts.arming.read_cpus()
+        parts.arming.cpus_changed(session)
+        assert session.view.queues[0].cpu == 6
+
+    def test_those_of_a_nic_that_is_not_armed_stay(self, parts: Parts) -> None:
+        session = parts.serve(armed=False)
+        parts.arming.meet(session)
+        parts.cpus.offline = {0}
+        parts.arming.read_cpus()
+        parts.arming.cpus_changed(session)
+        assert nic_of(parts).cpus[0] == 0
+
 
 class TestInterrupts:
     def looked(self, parts: Parts, *irqs: int) -> None:
