@@ -70,12 +70,7 @@ class Measuring:
         slots = self._begin(nic, total_s, slot_s, settle_s)
         other = None if read is None else with_flows_of(slots.usual, read)
         taken: list[tuple[bool, Figures | None]] = []
-        pids = set[int]()
-
-        async def applications() -> set[int]:
-            pids.update(await self._applications(nic))
-            return pids
-
+        processes = partial(self._processes, nic, set[int]())
         order = schedule(pairs_within(total_s, slot_s), SystemRandom())
         each = "armed and paused" if against is None else f"by the policy in force and {against}"
         what = f"{len(order) // 2} pairs of slots of {slot_s:g} s, {each}"
@@ -85,7 +80,7 @@ class Measuring:
                 rest_s = (len(order) - number) * slot_s
                 async for said in slots.take(
                     partial(self._turn, slots, other, armed=armed),
-                    settle_s, slot_s - settle_s, applications, paused=not armed and other is None,
+                    settle_s, slot_s - settle_s, processes, paused=not armed and other is None,
                 ):  # fmt: skip
                     if isinstance(said, float):
                         yield MeasuringStep(number, len(order), armed, rest_s + said)
@@ -172,14 +167,14 @@ class Measuring:
                 what = "not all that steering it takes could be set again"
                 self._log.add("refused", what, refusal.strerror or "", nic=session.name)
 
-    async def _applications(self, nic: str) -> set[int]:
-        """The processes whose flows come in by this NIC, as far as they were seen."""
-        table, found = self._engine.memory.table.slots(), set[int]()
+    async def _processes(self, nic: str, known: set[int]) -> set[int]:
+        """Those known, and those whose flows come in by this NIC, as far as they were seen."""
+        table = self._engine.memory.table.slots()
         for at in range(0, len(table), _PART):
             some = [flow for flow in table[at : at + _PART] if flow and flow.nic == nic]
-            found |= {flow.thread.pid for flow in some if flow.thread is not None}
+            known.update(flow.thread.pid for flow in some if flow.thread is not None)
             await asyncio.sleep(0)
-        return found
+        return known
 
 
 def _policy_of(file: str) -> Policy:
