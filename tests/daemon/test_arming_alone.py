@@ -335,6 +335,13 @@ class TestTurning:
         table.plan(key(1), True)
         assert self.parts.arming.waiting()
 
+    def test_the_engine_hears_what_was_written(self) -> None:
+        self.plan()
+        self.parts.arming.turn(self.session)
+        [written] = self.parts.of(EntriesWritten)
+        assert len(self.parts.of(EntriesDue)) == 1
+        assert written.before == nic_of(self.parts).table_of_rss
+
     def test_a_table_that_another_program_wrote_is_looked_at_first(self) -> None:
         self.plan()
         parts, take = self.parts, self.parts.executor.take

@@ -15,14 +15,9 @@ from typing import ClassVar
 import pytest
 
 from atfnd.daemon import handshakes
-from atfnd.engine.command import LookAtPorts
-from atfnd.engine.event import (
-    BirthsDetached,
-    BirthsHeard,
-    BirthsLost,
-    PortsLooked,
-)
-from atfnd.model import Born, Connecting, Listening, Mode, SocketUse
+from atfnd.engine.command import FindListeners, LookAtPorts, WatchAccepts
+from atfnd.engine.event import BirthsDetached, BirthsHeard, BirthsLost, ListenersFound, PortsLooked
+from atfnd.model import Born, Connecting, Listening, Mode, SocketUse, ThreadReads
 from atfnd.model.rss_hash import rss_index
 from atfnd.policy.match.matching import Sources
 from tests.daemon.parts import POLICY, Parts, parts_of
@@ -222,6 +217,10 @@ class TestWhatIsHeard:
         [heard] = self.heard(connecting(1))
         assert [birth.offers for birth in heard.events] == [[]]
 
+    def test_a_listener_is_of_the_only_nic_that_it_receives_through(self) -> None:
+        [heard] = self.heard(listening())
+        assert [birth.nic for birth in heard.events] == ["nic"]
+
     def test_a_listener_of_two_nics_is_of_none(self) -> None:
         other = self.parts.serve("other", armed=False)
         other.watch.owns = lambda local: True  # type: ignore[method-assign]
@@ -236,6 +235,14 @@ class TestWhatIsHeard:
 
         in_loop(self.parts, self.parts.births.start, lose)
         assert self.parts.of(BirthsLost) == [BirthsLost()]
+
+    @pytest.mark.parametrize(("napi", "told"), [(101, ["nic"]), (999, [])])
+    def test_who_reads_a_connection_first_is_told_for_a_nic_of_ours(
+        self, napi: int, told: list[str]
+    ) -> None:
+        self.parts.births.read_first(ThreadReads(1, key(1), napi, THREAD))
+        heard = self.parts.of(BirthsHeard)
+        assert [birth.nic for each in heard for birth in each.events] == told
 
 
 class TestPorts:
@@ -260,3 +267,18 @@ class TestPorts:
         )
         assert order == [frozenset({443})]
         assert len(self.parts.of(PortsLooked)) == 1
+
+    def test_accepts_of_other_ports_are_watched_when_the_engine_says_so(self) -> None:
+        def watch() -> None:
+            self.parts.executor.carry_out([WatchAccepts(frozenset({80}))])
+            assert self.births.made[0].ports == {80}
+
+        in_loop(self.parts, self.parts.births.start, watch)
+
+    def test_what_listens_is_found_by_nic(self) -> None:
+        def find() -> None:
+            self.births.made[0].heard = [listening(), listening(netns=1)]
+            self.parts.executor.carry_out([FindListeners()])
+
+        in_loop(self.parts, self.parts.births.start, find)
+        assert self.parts.of(ListenersFound)[-1] == ListenersFound("nic", (listening(),))
