@@ -115,7 +115,7 @@ def a_bed(lab: Ends[Nic], folder: Path, observer: str, config: str = EVERYTHING)
         made = Bed(lab, Daemon(folder, config), apps, meter, observer)
         try:
             yield made
-        except AssertionError as failed:
+        except (AssertionError, OSError) as failed:
             failed.add_note(made.daemon.said()[-SHOWN:] + made.daemon.ctl("events").stdout[-SHOWN:])
             raise
         finally:
