@@ -95,10 +95,14 @@ class SimulatedNic:
             self._writes += 1
             location = 100 + self._writes if location is None else location
             self.filters[location] = action.key, action.new
-        setting = action.setting or ""
+        setting = action.setting or f"queue-cpu:{action.queue}"
         before = self.facts.settings.get(setting)
         self.facts = self.facts if action.key is not None else changed(self.facts, action)
         original = self.found.settings.get(setting)
+        if action.queue is not None and before is not None:
+            self.facts = replace(
+                self.facts, settings={**self.facts.settings, setting: str(action.new)}
+            )
         return Outcome(action, now_ns, 0, location, "done", None, before, original)
 
     def taken_out(self, deletes: Iterable[Action], now_ns: int) -> list[Outcome]:

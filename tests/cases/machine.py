@@ -272,24 +272,25 @@ class Machine:
             self.tell(told.StraysLooked(lives, frozenset()))
         elif isinstance(command, asked.KeepFilter):
             self.waiting.remove(command.action)
+        elif isinstance(command, asked.TakeOut):
+            self.begun += map(words, command.plan)
+            its = self.nics[command.nic]
+            out = its.taken_out(command.plan, self.now_ns)
+            self.tell(told.TakenOut(command.nic, out), told.NicRead(its.facts))
         elif actions := asked.actions_of(command):
-            self._do_all(command, actions)
+            self._begin(command, actions)
 
-    def _do_all(self, command: asked.Command, actions: model.Plan) -> None:
-        on, keys = actions[0].nic, [each.key for each in actions if each.key is not None]
-        if isinstance(command, asked.TakeOut):
-            self.begun += map(words, actions)
-            said = self.nics[on].taken_out(actions, self.now_ns)
-            self.tell(told.TakenOut(on, said), told.NicRead(self.nics[on].facts))
-        elif not self.engine.views[on].armed:
-            self.tell(told.MovesDropped(on, keys))
-        elif self.answer is None and isinstance(command, asked.Begin):
-            self.begun += map(words, actions)
+    def _begin(self, command: asked.Command, actions: model.Plan) -> None:
+        if not self.engine.views[actions[0].nic].armed:
+            keys = [each.key for each in actions if each.key is not None]
+            self.tell(told.MovesDropped(actions[0].nic, keys))
+            return
+        self.begun += map(words, actions)
+        if self.answer is None and isinstance(command, asked.Begin):
             subjects = {(each.nic, each.key, each.queue) for each in actions}
             old = [e for e in self.waiting if (e.nic, e.key, e.queue) not in subjects]
             self.waiting = [*old, *actions]
         else:
-            self.begun += map(words, actions)
             self._do(actions)
 
     def _do(self, actions: Iterable[Action]) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+
+import pytest
 
 from atfnd.engine import event as told
 from atfnd.engine.command import Expect, Forget
@@ -180,3 +183,13 @@ def test_the_observer_hears_where_a_flow_belongs() -> None:
     machine.later(1)
     machine.resumes()
     assert Expect(1, 0, machine.now_ns) in machine.commands
+
+
+@pytest.mark.parametrize(("order", "armed"), [(told.Armed, True), (told.Disarmed, False)])
+def test_an_order_ends_a_pause(order: Callable[[str], told.Event], armed: bool) -> None:
+    """Row 57."""
+    machine = Machine(armed=not armed)
+    machine.pauses()
+    machine.tell(order("nic"))
+    machine.resumes()
+    assert machine.uses(1, 1) == ["insert 1 to 1"] * armed

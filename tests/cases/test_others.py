@@ -6,9 +6,9 @@ from __future__ import annotations
 import errno
 
 from atfnd.engine import event as told
-from atfnd.engine.command import ReleaseClaim
-from atfnd.model import Filter, FlowState, Match, Outcome
-from tests.cases.given import STRICT, policy
+from atfnd.engine.command import Begin, ReleaseClaim
+from atfnd.model import Filter, FlowState, Match, Outcome, Protocol
+from tests.cases.given import STRICT, nic, policy
 from tests.cases.machine import Machine
 from tests.values import key
 
@@ -155,3 +155,124 @@ def test_what_has_no_reason_any_more_is_not_written() -> None:
     machine.finish()
     assert machine.nics["nic"].filters == {}
     assert machine.state(1) is machine.state(2) is None
+
+
+def test_what_happens_to_one_nic_changes_nothing_of_another() -> None:
+    """Rows 50 and 59. Both have the same locations and queues."""
+    machine = Machine(policy(), nic(), nic("two"))
+    for number, on in ((1, "nic"), (2, "two"), (3, "two")):
+        machine.uses(number, 1, number, on)
+    machine.later(1)
+    machine.nics["two"].filters.clear()
+    assert machine.lists("nic") == []
+    assert machine.lists("two") == ["insert 2 to 1 on two", "insert 3 to 1 on two"]
+    machine.later(1)
+    machine.nics["two"].filters.popitem()
+    machine.lists("two")
+    assert machine.state(1) is FlowState.STEERED
+    assert sorted(machine.pauses("two")) == ["delete 2 on two"]
+    assert machine.state(1) is FlowState.STEERED
+
+
+def test_one_filter_alone_that_is_gone_was_taken_by_somebody() -> None:
+    """Row 50."""
+    machine = steering(1)
+    machine.nics["nic"].filters.clear()
+    assert machine.lists() == []
+    assert machine.state(1) is FlowState.MANUAL
+
+
+def test_both_flows_of_a_dual_stack_socket_end_with_it() -> None:
+    """Row 52."""
+    machine = steering(1)
+    machine.uses(2, 1, cookie=1)
+    assert machine.closes(1) == ["delete 1", "delete 2"]
+
+
+def test_the_first_socket_of_a_udp_port_keeps_its_filter() -> None:
+    """Row 21."""
+    machine = Machine()
+    udp = key(1)._replace(protocol=Protocol.UDP, remote=bytes(4), remote_port=0)
+    assert machine.uses(1, 1, key=udp) == ["insert 0 to 1"]
+    machine.later(1)
+    assert machine.uses(2, 2, by=2, key=udp) + machine.later(1) == []
+
+
+def test_a_filter_is_not_judged_without_traffic_or_just_after_a_move() -> None:
+    """Row 51."""
+    machine = steering(1)
+    machine.nics["nic"].deaf = True
+    machine.sockets[1].rate = 0
+    assert machine.later(20) == []
+    machine.sockets[1].rate = 100_000
+    machine.later(2)
+    machine.uses(1, 2)
+    assert machine.later(2) == []
+    assert machine.later(4) == ["rewrite 1 to 2"]
+
+
+def test_one_look_at_which_it_comes_right_ends_the_doubt() -> None:
+    """Row 51."""
+    machine = steering(1)
+    for deaf in (True, False, True):
+        machine.nics["nic"].deaf = deaf
+        machine.later(2)
+    assert machine.begun == ["insert 1 to 1"]
+
+
+def test_on_a_nic_that_is_not_armed_nothing_is_written_anew() -> None:
+    """Row 51."""
+    machine = steering(1)
+    machine.nics["nic"].deaf = True
+    machine.tell(told.Disarmed("nic"))
+    assert machine.later(20) == []
+    assert machine.state(1) is FlowState.STEERED
+
+
+def strayed(code: int = 0) -> Machine:
+    """The filter of flow 1, at location 7, was written after its socket had been closed; `code` is
+    then the answer to each write."""
+    machine = Machine()
+    machine.answer = None
+    machine.uses(1, 1)
+    [insert] = machine.waiting
+    machine.closes(1)
+    machine.answer, machine.waiting = code, []
+    machine.nics["nic"].filters[7] = key(1), 1
+    machine.tell(told.MovesReported([Outcome(insert, machine.now_ns, 0, 7, "done")]))
+    return machine
+
+
+def test_the_delete_of_a_stray_waits_for_a_move_of_its_flow() -> None:
+    """Row 52."""
+    machine = strayed()
+    assert machine.tell(told.StraysLooked({}, frozenset({key(1)}))) == []
+    assert machine.tell(told.StraysLooked({}, frozenset())) == ["delete 1"]
+
+
+def test_a_stray_is_deleted_until_it_is_gone() -> None:
+    """Row 52."""
+    machine = strayed(errno.EBUSY)
+    for code, again in ((errno.EBUSY, 1), (errno.ENOENT, 1), (0, 0)):
+        machine.answer = code
+        assert len(machine.tell(told.RemainsDue(frozenset()))) == again
+
+
+def test_only_the_stray_of_a_living_flow_keeps_an_order() -> None:
+    """Row 52. A dead one has no packets whose order a hold could keep."""
+    for lives in (True, False):
+        machine = strayed()
+        machine.tell(told.StraysLooked({("nic", key(1)): lives}, frozenset()))
+        [begin] = [each for each in machine.commands if isinstance(each, Begin)][-1:]
+        assert [each.action.live for each in begin.wanted] == [lives]
+
+
+def test_the_filter_of_a_flow_that_has_come_back_is_no_stray() -> None:
+    """Row 52. Its insert finds it there."""
+    machine = strayed(errno.EEXIST)
+    machine.answer = None
+    machine.uses(1, 1, rx_cpu=3)
+    [insert] = machine.waiting
+    found = Outcome(insert, machine.now_ns, errno.EEXIST, 7, "there already", queue=1)
+    machine.tell(told.MovesReported([found]), told.RemainsDue(frozenset()))
+    assert machine.begun[-1] == "insert 1 to 1"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from atfnd.engine import event as told
 from atfnd.engine.command import FindListeners, TellMoves
-from atfnd.model import Accepted, FlowState, Forked, SocketGone, ThreadReads
+from atfnd.model import Accepted, Distance, FlowState, Forked, SocketGone, ThreadReads
 from atfnd.model.reason import Code
-from atfnd.move.event import Established, FlowClosed
+from atfnd.move.event import Established, EvidenceLost, FlowClosed
 from tests.cases.given import PORT, STRICT, policy, thread
 from tests.cases.machine import Machine
 from tests.values import key
@@ -230,3 +230,63 @@ def test_another_policy_takes_the_filter_of_a_port() -> None:
     machine = serving()
     machine.reloads(policy({"placement": "leave"}))
     assert machine.later(3) == ["delete port"]
+
+
+def test_the_filter_of_a_port_follows_the_thread_that_uses_its_connections() -> None:
+    """Row 30. It goes to the queue that this thread owns."""
+    machine = serving()
+    machine.uses(5, 2, by=5, key=key(5)._replace(local_port=80))
+    machine.uses(1, 2, by=5)
+    assert machine.later(3) == ["rewrite port to 2"]
+
+
+def test_the_filter_of_a_port_does_not_follow_a_thread_that_wanders() -> None:
+    """Row 30."""
+    machine = serving()
+    machine.uses(1, 2, by=5, home=Distance.MACHINE, pinned=False)
+    assert machine.later(3) == []
+
+
+def test_a_second_listener_takes_the_filter_of_a_port_away() -> None:
+    """Row 30."""
+    machine = serving()
+    assert machine.listens(10, by=2) == ["delete port"]
+
+
+def test_a_listener_that_is_pinned_has_the_queue_of_its_cpu() -> None:
+    """Row 32. Though another thread owns that."""
+    machine = Machine(policy(STRICT))
+    machine.uses(5, 1, by=5, key=key(5)._replace(local_port=80))
+    assert machine.listens(9, cpu=1, pinned=True) == ["insert port to 1"]
+
+
+def test_a_connection_that_its_port_leads_right_has_no_filter_and_no_row() -> None:
+    """Row 30."""
+    machine = serving()
+    assert machine.uses(1, 1) == []
+    assert (machine.queue(1), machine.state(1)) == (1, None)
+
+
+def test_lost_births_leave_no_move_proven() -> None:
+    """Row 29."""
+    machine = serving()
+    machine.tell(told.BirthsLost())
+    assert TellMoves(None, EvidenceLost()) in machine.commands
+
+
+def test_a_nic_that_is_not_armed_has_no_filter_at_a_birth() -> None:
+    """Rows 26 and 30."""
+    machine = far(Machine(policy(STRICT), armed=False), 1)
+    assert machine.connects(1, 1) + machine.listens(9) + machine.later(3) == []
+
+
+def test_a_full_cpu_has_no_filters_of_connects_and_ports() -> None:
+    """Row 22."""
+    machine = far(Machine(policy(STRICT)), 1)
+    for _ in range(3):
+        machine.tell(told.LoadRead({0: 0, 1: 100, 2: 0, 3: 0}))
+        machine.later(2)
+    assert machine.connects(1, 1) == []
+    machine.closes(1)
+    assert machine.listens(9, cpu=1, pinned=True) == []
+    assert machine.connects(2, 2) == []

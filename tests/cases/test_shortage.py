@@ -34,6 +34,8 @@ def test_where_filters_are_used_up_the_others_wait_and_say_so() -> None:
     assert steered(machine, 1, 2, 3, 4, 5) == [1, 2, 3, 4]
     assert machine.state(5) is FlowState.OVERFLOW
     assert machine.why(5) == "our 4 filters of this NIC are in use: delivered by RSS"
+    assert machine.closes(1) == ["delete 1"]
+    assert machine.later(3) == ["insert 5 to 1"]
 
 
 def test_filters_of_others_and_the_reserve_and_the_most_bound_ours() -> None:

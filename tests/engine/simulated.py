@@ -231,10 +231,6 @@ class Simulated:
         )
         return there / total if total else 1.0
 
-    def stops(self, number: int) -> None:
-        """A flow carries nothing any more."""
-        self.loads[number] = self.loads[number]._replace(bytes_per_s=0)
-
     def others_took(self, filters: int) -> None:
         """Another program has so many filters in the NIC."""
         self.nic = replace(self.nic, foreign=filters)

@@ -140,17 +140,6 @@ def test_an_unknown_remote_is_no_matter_where_order_is_not_strict() -> None:
     assert born.first_data_ns is None
 
 
-def test_what_was_not_in_time_is_forgotten() -> None:
-    memory_ = memory()
-    placed(memory_)
-    birth.unborn(key(1), memory_)
-    assert len(memory_.table) == 0
-    steered = flow(1, location=4)
-    memory_.table.put(steered)
-    birth.unborn(key(1), memory_)
-    assert list(memory_.table) == [steered]
-
-
 def test_what_is_answered_or_over_in_the_same_wake_up_is_too_late_and_teaches() -> None:
     connects = Connects()
     events: list[Born] = [syn(1), syn(2), syn(3), answer(1), SocketGone(61, 1002)]
@@ -158,20 +147,6 @@ def test_what_is_answered_or_over_in_the_same_wake_up_is_too_late_and_teaches() 
     assert connects.heard([answer(3)], memory()) == []
     assert connects.distances.least_ns(key(1).remote) == FAR_NS
     assert connects.distances.least_ns(key(2).remote) is None
-
-
-def test_an_audit_ends_no_connect_until_an_observer_knows_it() -> None:
-    connects, memory_ = Connects(), memory()
-    [event, _] = connects.heard([syn(1), syn(2)], memory_)  # the other is left to RSS
-    placed(memory_, event)
-    assert [use.key for use in connects.uses(memory_, 80)] == [key(1)]
-    assert audit.check_sockets(connects.uses(memory_, 80), {"nic": NIC}, memory_, 80) == ()
-    assert len(memory_.table) == 1
-    assert connects.adopt(memory_) == {}
-    connects.heard([answer(1), answer(2)], memory_)
-    assert [use.key for use in connects.uses(memory_, 80)] == [key(1)]
-    assert connects.adopt(memory_) == {1001: 2}
-    assert connects.uses(memory_, 80) == []
 
 
 def test_a_connect_whose_end_was_lost_is_given_up() -> None:

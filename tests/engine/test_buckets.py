@@ -27,7 +27,6 @@ from atfnd.engine.table.memory import Buckets, Memory
 from atfnd.model import (
     FlowKey,
     FlowState,
-    Mode,
     NicView,
     Outcome,
     Placement,
@@ -39,8 +38,8 @@ from atfnd.model import (
     Topology,
 )
 from tests.engine.standing import like
-from tests.engine.test_steer import HOLD_NS, T_DELETE_NS, memory
-from tests.values import NIC, RULE, flow, key, one_rule, seen
+from tests.engine.test_steer import HOLD_NS, memory
+from tests.values import NIC, RULE, flow, key, seen
 
 ENTRIES = 8
 KEY = (1 << 257).to_bytes(40)  # the hash of flow 1 is 1
@@ -90,47 +89,6 @@ def line(known: Memory, number: int) -> tuple[FlowState, str]:
     found = known.table.get(key(number))
     assert found is not None
     return found.state, found.why
-
-
-def test_a_flows_entry_is_pointed_to_its_core() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    plan = entries.plan(VIEW, entry_of, known, 1)
-    assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
-    assert plan[0].why == "most bytes are used there: entry 1 to queue 3, on CPU 3"
-    turned(VIEW, known, 1)
-    assert line(known, 1) == (
-        FlowState.RSS,
-        "its entry 1 of the indirection table points to queue 3, on its core",
-    )
-    found = known.table.get(key(1))
-    assert found is not None
-    assert (found.target_queue, found.target_cpu, found.moved_ns) == (3, 3, 1)
-
-
-def test_the_busier_flow_has_the_entry_and_the_other_a_reason() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1, size=5000)
-    used(VIEW, known, 9, cpu=2, now_ns=1, size=1000)
-    nic = turned(VIEW, known, 1)
-    assert line(known, 1)[0] is FlowState.RSS
-    assert line(known, 9) == (
-        FlowState.SHARED,
-        "shares entry 1 with a flow on CPU 3, not clearly less busy",
-    )
-    used(nic, known, 9, cpu=3, now_ns=2)  # it comes to where its entry points
-    turned(nic, known, 2)
-    assert line(known, 9)[0] is FlowState.RSS
-
-
-def test_an_entry_stays_while_one_of_its_flows_keeps_its_order() -> None:
-    known = memory()
-    known.in_force = one_rule(HOLD_NS, T_DELETE_NS, Mode.STRICT)
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    assert entries.plan(VIEW, entry_of, known, 1) == ()
-    turned(VIEW, known, 1)
-    state, why = line(known, 1)
-    assert (state, "its order is strict" in why) == (FlowState.WANTED, True)
 
 
 def test_a_flow_with_a_filter_is_not_led_by_its_entry() -> None:
@@ -272,25 +230,6 @@ def test_a_thread_where_no_queue_is_gets_the_reason() -> None:
     )
 
 
-def test_nothing_is_planned_for_a_nic_that_is_not_armed() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    assert entries.plan(replace(VIEW, armed=False), entry_of, known, 1) == ()
-
-
-def test_what_somebody_else_wrote_is_his() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    nic = turned(VIEW, known, 1)
-    (gone,) = entries.leave_alone(nic, known, "another program changed the indirection table")
-    assert gone.state is FlowState.MANUAL
-    used(nic, known, 1, cpu=2, now_ns=9 * HOLD_NS)
-    entries.look(nic, known)
-    assert entries.plan(nic, entry_of, known, 9 * HOLD_NS) == ()
-    steer.take_up(nic, known, 9 * HOLD_NS, manual=True)  # armed again
-    assert table(entries.plan(nic, entry_of, known, 9 * HOLD_NS))[1] == 2
-
-
 class SteppedEngine:
     """The engine with one flow on CPU 3, whose entry is 1."""
 
@@ -313,17 +252,6 @@ class SteppedEngine:
     @property
     def waiting(self) -> set[FlowKey]:
         return {*self.known.table.planned("nic")}
-
-
-def test_what_waits_is_written_and_then_said_of_its_flow() -> None:
-    stepped = SteppedEngine()
-    plan = stepped.tell(EntriesDue("nic"))
-    assert table(plan) == (0, 3, 2, 3, 0, 1, 2, 3)
-    stepped.become(rss=Rss(KEY, table(plan)))
-    stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
-    assert line(stepped.known, 1)[0] is FlowState.RSS
-    assert stepped.waiting == set()
-    assert stepped.tell(EntriesDue("nic")) == ()
 
 
 def test_what_waits_is_given_up_where_nothing_may_be_written_and_found_again() -> None:

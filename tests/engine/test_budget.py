@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,39 +46,6 @@ def state(known: Memory, number: int) -> FlowState | None:
     return None if flow is None else flow.state
 
 
-def test_an_elephant_takes_the_filter_of_a_mouse() -> None:
-    made = bed([MEGABYTE, 2 * MEGABYTE, 50 * MEGABYTE], room=2)
-    made.start()
-    assert ruled(made) == {0, 1}
-    for _ in range(5):
-        made.look()
-    assert ruled(made) == {1, 2}
-    entry = made.memory.table.get(key(0))
-    assert entry is not None
-    assert (entry.state, entry.location, entry.target_queue) == (FlowState.OVERFLOW, None, None)
-    assert f"goes to {key(2)}" in entry.why
-
-
-@pytest.mark.parametrize("rate", [2 * MEGABYTE - 1, 5_000])
-def test_what_is_not_worth_clearly_more_waits(rate: int) -> None:
-    made = bed([min(rate, MEGABYTE), rate], room=1)
-    made.start()
-    for _ in range(LOOKS):
-        made.look()
-    assert (ruled(made), made.deleted) == ({0}, 0)
-
-
-def test_who_has_a_filter_has_it_for_a_while() -> None:
-    made = bed([0, 10 * MEGABYTE], room=1)
-    made.start()
-    made.look(1_000_000_000)
-    made.look(1_000_000_000)
-    assert ruled(made) == {0}
-    for _ in range(5):
-        made.look()
-    assert ruled(made) == {1}
-
-
 def test_a_filter_that_changes_nothing_is_worth_nothing() -> None:
     made = bed([90 * MEGABYTE, MEGABYTE], room=1)
     made.start()
@@ -111,30 +77,6 @@ def test_others_filters_count_first_against_the_reserve() -> None:
     assert budget.share(NIC) is None
 
 
-def test_a_nic_full_of_others_filters_is_said_so_and_tried_when_there_is_room() -> None:
-    made = bed([MEGABYTE] * 2, room=4)
-    made.nic = replace(made.nic, caps=replace(made.nic.caps, filter_slots=4))
-    made.others_took(4)
-    made.start()
-    assert made.held == {}
-    entry = made.memory.table.get(key(0))
-    assert entry is not None
-    assert "4 are others'" in entry.why
-    made.others_took(3)
-    made.look()
-    assert len(made.held) == 1
-
-
-def test_a_nic_that_refuses_more_is_full_whatever_it_said() -> None:
-    made = bed([0, 9 * MEGABYTE], room=100)
-    made.slots = 1
-    made.start()
-    assert (ruled(made), state(made.memory, 1)) == ({0}, FlowState.OVERFLOW)
-    for _ in range(5):
-        made.look()
-    assert ruled(made) == {1}
-
-
 def test_a_plan_asks_for_no_more_than_there_is_room_for() -> None:
     known, small = memory(), replace(NIC, budget=2)
     plans = [steer.seen(seen(n, 1), small, RULE, known, 1) for n in range(4)]
@@ -154,17 +96,6 @@ def waiting_for_a_delete() -> tuple[Simulated, list[Action]]:
     made.spend = lambda: None  # type: ignore[method-assign]
     put_off += budget.swaps(made.nic, made.memory, made.now_ns)
     return made, put_off
-
-
-def test_the_slot_is_promised_to_whom_it_was_cleared_for() -> None:
-    made, (swap,) = waiting_for_a_delete()
-    assert budget.swaps(made.nic, made.memory, made.now_ns) == ()  # once
-    made.carry_out((swap,))
-    assert made.held == {}
-    assert budget.no_room(made.nic, made.memory, key(2)) is not None
-    assert budget.no_room(made.nic, made.memory, key(1)) is None
-    made.carry_out(steer.due({"nic": made.nic}, made.memory, made.now_ns))
-    assert ruled(made) == {1}
 
 
 def test_a_slot_whose_newcomer_has_gone_is_anybodys() -> None:

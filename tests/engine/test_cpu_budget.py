@@ -195,16 +195,6 @@ class Machine:
         return [action.key for action in plan]
 
 
-def test_flows_that_wait_say_so_and_the_busiest_is_moved_first() -> None:
-    machine = Machine()
-    for number in range(1, 4):
-        assert machine.uses(number, bytes=number * 1_000_000) == ()
-    entry = machine.memory.table.get(key(1))
-    assert entry is not None
-    assert "waits for CPU time of atfnd itself" in entry.why
-    assert [machine.later() for _ in range(4)] == [[key(3)], [key(2)], [key(1)], []]
-
-
 def test_a_thread_that_stays_is_worth_more_than_one_that_has_just_come() -> None:
     machine = Machine()
     machine.uses(1, age_s=1, bytes=2_000_000)

@@ -68,18 +68,6 @@ def test_a_rule_not_in_the_list_at_once_is_waited_for() -> None:
     assert entry(known).state is FlowState.STEERED
 
 
-def test_a_rule_the_nic_never_held_is_tried_again() -> None:
-    known = steered()
-    (dropped,) = audit.check_filters(ASYNC, [], known, 3 * S)
-    assert (dropped.state, dropped.location) == (FlowState.WANTED, None)
-    assert dropped.why == "the NIC accepted its filter and dropped it once: tried again later"
-    assert steer.due({"nic": ASYNC}, known, 3 * S) == ()
-    (again,) = settled(steer.due({"nic": ASYNC}, known, 4 * S), known, 4 * S)
-    assert again.kind is ActionKind.INSERT
-    assert audit.check_filters(ASYNC, [OURS], known, 6 * S) == []
-    assert not known.table.notes()
-
-
 def test_a_full_table_found_later_is_overflow() -> None:
     known = steered()
     full = replace(ASYNC, caps=replace(ASYNC.caps, filter_slots=1))
@@ -93,24 +81,6 @@ def test_evidence_does_not_shorten_the_back_off() -> None:
     assert steer.seen(seen(1, 1), ASYNC, RULE, known, 3 * S + 1) == ()
     assert "dropped it once" in entry(known).why
     assert len(steer.due({"nic": ASYNC}, known, 4 * S)) == 1
-
-
-def test_the_back_off_doubles_and_ends() -> None:
-    known, now_ns, waits = steered(), S, []
-    for _ in range(6):
-        now_ns += 2 * S
-        audit.check_filters(ASYNC, [], known, now_ns)
-        due_ns = known.next_due_ns()
-        assert due_ns is not None
-        waits.append((due_ns - now_ns) // S)
-        now_ns = due_ns
-        assert settled(steer.due({"nic": ASYNC}, known, now_ns), known, now_ns)
-    assert waits == [1, 2, 4, 8, 16, 32]
-    audit.check_filters(ASYNC, [], known, now_ns + 2 * S)
-    assert entry(known).why.endswith("dropped it 7 times: left to RSS")
-    assert steer.seen(seen(1, 1), ASYNC, RULE, known, now_ns << 8) == ()
-    assert known.next_due_ns() is None
-    assert len(steer.take_up(ASYNC, known, now_ns << 8, manual=True)) == 1  # the operator's word
 
 
 def test_what_is_known_of_drops_ends_with_the_flow() -> None:
@@ -138,18 +108,6 @@ def test_what_somebody_did_to_our_rule_is_let_be(there: Filter) -> None:
     known = steered(NIC)
     (manual,) = audit.check_filters(NIC, [there], known, 3 * S)
     assert manual.state is FlowState.MANUAL
-
-
-def test_a_rewrite_that_lost_the_rule() -> None:
-    known = steered(NIC)
-    (move,) = steer.seen(seen(1, 2), NIC, RULE, known, 2 * S)
-    assert move.kind is ActionKind.REWRITE
-    audit.record(Outcome(move, 2 * S, errno.EIO, None, "lost"), known)
-    found = entry(known)
-    assert (found.state, found.location, found.target_queue) == (FlowState.WANTED, None, None)
-    assert known.table.filters_in("nic") == 0
-    (again,) = steer.due({"nic": NIC}, known, 2 * S)
-    assert (again.kind, again.new) == (ActionKind.INSERT, 2)
 
 
 def test_a_refused_rewrite_that_left_the_rule() -> None:

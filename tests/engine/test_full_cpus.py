@@ -9,19 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.command import Begin, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import LoadRead, NicAttached
 from atfnd.engine.filters import budget
 from atfnd.engine.filters.listeners import Asked
-from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.load import FullCpus, FullTerms
-from atfnd.model import Action, ActionKind, Connecting, Cpu, FlowRule, FlowState, Mode, Placement
+from atfnd.model import Action, ActionKind, Cpu, FlowRule, FlowState, Mode, Placement
 from atfnd.model.reason import Code, Why
 from tests.engine.test_port_filters import PORT, SECOND_NS, Server, connection
-from tests.engine.test_steer_placements import LLC, OTHER, Machine
+from tests.engine.test_steer_placements import LLC, Machine
 from tests.values import NIC, RULE, THREAD, flow, key
 
 __all__: list[str] = []
@@ -147,29 +144,6 @@ class Host(Machine):
         return done
 
 
-def test_filters_go_when_the_cpu_of_their_thread_is_full_and_come_back_when_it_is_not() -> None:
-    host = Host()
-    host.uses(0, 1)
-    host.uses(2, 2, thread=OTHER)
-    assert host.reads(FULL) == [ActionKind.DELETE]
-    found = host.flow(1)
-    assert (found.left, found.location, found.state) == (WHY, None, FlowState.WANTED)
-    assert found.why == str(WHY)
-    assert host.memory.nics["nic"].owned.keys() == {2}  # the other thread's
-    assert host.flow(2).location is not None
-    assert host.reads(BUSY, 3) == []
-    assert host.reads(CALM, 5) == [ActionKind.INSERT]
-    assert (host.flow(1).left, host.flow(1).target_queue) == (None, 0)
-    assert host.memory.nics["nic"].owned.keys() == {0, 2}
-
-
-def test_a_flow_that_is_new_on_a_full_cpu_gets_no_filter() -> None:
-    host = Host()
-    host.reads(FULL)
-    assert host.uses(0) == ()
-    assert host.flow().left == WHY
-
-
 def test_a_thread_that_goes_to_another_cpu_takes_its_flow_along() -> None:
     host = Host()
     host.reads(FULL)
@@ -215,34 +189,10 @@ def test_a_flow_is_steered_again_only_when_its_filter_has_gone() -> None:
     assert not host.memory.full.unfinished
 
 
-def test_the_engine_says_which_cpu_is_full() -> None:
-    host = Host()
-    host.uses(0)
-    said = list[object]()
-    for busy in (FULL, FULL, FULL, *[CALM] * 6):
-        host.now_ns += LOOK_NS
-        said += host.engine.handle(LoadRead(busy), host.now_ns)
-    events = [(each.kind, each.why) for each in said if isinstance(each, Log)]
-    begun = [each.wanted[0].action.kind for each in said if isinstance(each, Begin)]
-    assert begun[0] is ActionKind.DELETE
-    assert events == [("full", str(WHY)), ("not-full", "CPU 0 has time for its packets again")]
-    assert host.memory.busy == CALM
-
-
 def test_a_load_of_cpus_without_flows_is_not_worth_a_word() -> None:
     host = Host()
     assert host.engine.handle(LoadRead(FULL), host.now_ns + LOOK_NS) == []
     assert host.memory.full.cpus == {0}
-
-
-def test_a_thread_on_a_full_cpu_connects_without_a_filter() -> None:
-    rule = replace(RULE, order=Mode.IMMEDIATE)
-    for full, born in ((False, True), (True, False)):
-        host = Host(rule)
-        host.reads(FULL if full else CALM)
-        event = Connecting(host.now_ns, 1, key(1), 1, THREAD, 0)
-        wanted = birth.connecting(event, host.nic, rule, 3, Distances(), host.memory, host.now_ns)
-        assert (wanted is not None) is born
 
 
 def filled(server: Server, cpu: int) -> None:
@@ -317,12 +267,3 @@ def test_a_port_that_threads_of_other_cpus_serve_too_keeps_its_filter(cpus: tupl
     filled(server, 2)
     looked = server.look(connection(1, 2), connection(2, 2), now_ns=3 * LOOK_NS)
     assert ActionKind.DELETE not in [each.action.kind for each in looked]
-
-
-def test_a_port_gets_no_filter_while_the_cpu_of_its_thread_is_full() -> None:
-    server = Server()
-    filled(server, 2)
-    assert server.look(now_ns=3 * LOOK_NS) == ()
-    assert server.why == str(Code.LEFT_FULL(2))
-    server.memory.full.look({}, server.memory.cpus, 4 * LOOK_NS)
-    assert [each.action.kind for each in server.look(now_ns=5 * LOOK_NS)] == [ActionKind.INSERT]

@@ -13,29 +13,22 @@ from atfnd.engine.command import (
     Adopt,
     Begin,
     Command,
-    FindListeners,
     Forget,
     LookAtPorts,
-    LookAtStrays,
-    ReleaseClaim,
     ReportEnd,
     TellMoves,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
-    BirthsDetached,
     BirthsHeard,
-    BirthsLost,
     Event,
     FiltersLeft,
-    FiltersListed,
     ListenersFound,
     MovesReported,
     NicAttached,
     Offer,
     PortsLooked,
-    RemainsDue,
     Reviewed,
     SocketsAudited,
     TakenUp,
@@ -68,11 +61,11 @@ from atfnd.model import (
 )
 from atfnd.model.reason import Code
 from atfnd.move.command import Ended
-from atfnd.move.event import Established, EvidenceLost, FlowClosed
+from atfnd.move.event import Established
 from atfnd.move.verdict import Mechanism, Verdict
-from tests.engine.test_birth import FAR_NS, answer, owning, syn
+from tests.engine.test_birth import FAR_NS, answer, syn
 from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT, listening
-from tests.values import NIC, RULE, THREAD, flow, key
+from tests.values import RULE, THREAD, flow, key
 
 __all__: list[str] = []
 
@@ -167,45 +160,6 @@ def test_a_connect_is_being_born_until_its_filter_is_there_and_its_answer_is_pas
     assert not bed.engine.has_births()
 
 
-def test_a_connect_on_the_5_tuple_of_a_closed_socket_ends_the_move_of_that() -> None:
-    bed = Bed()
-    bed.memory.table.put(flow(1, cookie=9, state=FlowState.STEERED, location=7, target_queue=2))
-    assert reported(bed.hears(syn())) == [FlowClosed(key(1))]
-
-
-def test_the_filter_of_a_connect_that_fails_is_deleted() -> None:
-    bed = Bed()
-    bed.hears(syn())
-    entry = bed.memory.table.get(key(1))
-    assert entry is not None
-    bed.memory.table.put(entry._replace(location=7, target_queue=2, state=FlowState.STEERED))
-    [action] = written(bed.hears(SocketGone(61, 1001)))
-    assert (action.kind, action.location) == (ActionKind.DELETE, 7)
-
-
-def test_a_listener_that_closes_leaves_its_filter_to_its_connections() -> None:
-    bed = Bed()
-    bed.port()
-    assert written(bed.hears(SocketGone(61, 1))) == []
-    assert bed.engine.handshakes.listening(bed.memory)  # it is looked at until it is gone
-    assert bed.engine.has_births()
-    by_it = SocketUse(1001, key(1), None, 102, 2, 9)
-    assert bed.looks(by_it, now_ns=20 * SECOND_NS) == []
-    [action] = bed.looks(now_ns=20 * SECOND_NS)
-    assert (action.kind, action.location) == (ActionKind.DELETE, 5)
-
-
-def test_a_port_that_listens_again_keeps_the_filter_that_was_about_to_go() -> None:
-    bed = Bed()
-    bed.port()
-    known = bed.memory.nics["nic"].listeners
-    assert known is not None
-    known.asked[PORT] = Asked(60, 2)
-    [action] = written(bed.hears(listening(2)))
-    assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 2, 2)
-    assert known.sockets[PORT].keys() == {1, 2}
-
-
 def looked_at(commands: list[Command]) -> bool:
     return any(isinstance(each, LookAtPorts) for each in commands)
 
@@ -220,19 +174,6 @@ def test_ports_are_looked_at_when_it_may_matter_who_serves_them() -> None:
     assert looked_at(bed.hears(Forked(80, THREAD.pid)))
     assert not looked_at(bed.hears(Forked(81, THREAD.pid)))  # that is known
     assert not looked_at(bed.hears(Forked(82, 4711)))
-
-
-def test_after_lost_births_any_process_may_have_forked_and_any_move_may_be_unproven() -> None:
-    bed = Bed()
-    bed.hears(listening())
-    commands = bed.tell(BirthsLost())
-    assert FindListeners() in commands
-    assert reported(commands) == [EvidenceLost()]
-    known = bed.memory.nics["nic"].listeners
-    assert known is not None
-    assert not known.sockets[PORT][1].alone
-    bed.tell(BirthsDetached())
-    assert bed.memory.nics["nic"].listeners is None
 
 
 def test_a_nic_that_is_not_armed_asks_nothing_and_gets_no_filter_for_a_port() -> None:
@@ -273,15 +214,6 @@ def test_why_the_port_of_a_connection_has_no_filter() -> None:
     assert why("nic", key(1), bed.memory) is None  # it has one
 
 
-def test_an_audit_ends_neither_a_connect_nor_a_port() -> None:
-    bed = Bed()
-    bed.port()
-    bed.hears(syn(cpu=1))
-    assert {each.key for each in bed.engine.handshakes.uses(bed.memory, 80)} == {key(1), PORT}
-    assert written(bed.tell(SocketsAudited(()), 80)) == []
-    assert {each.key for each in bed.memory.table} == {key(1), PORT}
-
-
 def test_a_flow_whose_ports_filter_is_gone_asks_for_its_own_at_the_next_look() -> None:
     bed = Bed()
     bed.memory.table.put(flow(1, state=FlowState.PORT, target_queue=2))
@@ -299,26 +231,6 @@ def test_a_filter_that_an_earlier_run_left_is_adopted_once_and_its_socket_known(
     assert found is not None
     assert (found.location, found.target_queue) == (5, 2)
     assert bed.tell(FiltersLeft("nic", (rule,), ())) == []  # nor is it deleted as nobody's
-
-
-def test_a_filter_that_the_nic_lost_is_written_again_and_claimed_no_more() -> None:
-    bed = Bed(RULE)
-    bed.memory.table.put(
-        flow(1, state=FlowState.STEERED, location=5, target_queue=2, app_cpu=2, target_cpu=2)
-    )
-    commands = bed.tell(FiltersListed("nic", (), True))
-    assert ReleaseClaim("nic", Match.of(key(1))) in commands
-    [action] = written(commands)
-    assert (action.kind, action.new) == (ActionKind.INSERT, 2)
-
-
-def test_filters_that_no_flow_has_are_looked_at_in_the_end() -> None:
-    bed = Bed()
-    assert not any(isinstance(each, LookAtStrays) for each in bed.tell(RemainsDue(frozenset())))
-    stray = Action(ActionKind.DELETE, "nic", key(1), 5, 2, None, "", "", live=False)
-    bed.memory.nics["nic"].strays[key(1)] = stray
-    [look] = [e for e in bed.tell(RemainsDue(frozenset())) if isinstance(e, LookAtStrays)]
-    assert [*look.keys] == [("nic", key(1))]
 
 
 def test_a_move_of_a_flow_that_its_ports_filter_serves_is_from_the_queue_of_that() -> None:
@@ -398,12 +310,6 @@ def test_sockets_that_aged_out_or_were_turned_away_are_reported_again_when_they_
     assert frozenset({1004}) in gone
     assert bed.memory.table.get(key(1)) is None
     assert frozenset({1001}) in gone
-
-
-def test_a_connect_by_a_nic_that_is_not_armed_gets_no_filter() -> None:
-    bed = Bed(nic=replace(NIC, armed=False))
-    bed.memory.nics["nic"].owned = owning({1: THREAD})
-    assert written(bed.hears(syn())) == []
 
 
 def test_the_end_of_an_earlier_write_is_not_taken_for_that_of_a_first_filter() -> None:

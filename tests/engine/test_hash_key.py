@@ -46,13 +46,6 @@ def test_a_key_of_the_same_length_is_written_once() -> None:
     assert written(longer) == [(RSS_KEY, SYMMETRIC + "6d5a" * 6)]
 
 
-def test_it_goes_back_when_no_rule_asks_any_more() -> None:
-    ours = replace(NIC, settings={RSS_KEY: SYMMETRIC})
-    assert written(ours, was=OWN) == [(RSS_KEY, OWN)]
-    assert written(replace(ours, settings={RSS_KEY: OWN}), was=OWN) == []
-    assert written(ours) == []  # an administrator's
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"armed": False}, {"manual": frozenset({RSS_KEY})}, {"settings": {}}],

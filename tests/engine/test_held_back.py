@@ -12,7 +12,7 @@ from atfnd.engine import audit
 from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, Protocol, SocketUse
+from atfnd.model import Flow, FlowKey, FlowState, Match, Outcome, Plan, SocketUse
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -61,26 +61,6 @@ def test_a_flow_left_alone_does_not_age_out_while_its_socket_lives() -> None:
     assert entry(known).state is FlowState.MANUAL
     assert audit.check_sockets([], {"nic": NIC}, known, late) == ()
     assert known.table.get(key(1)) is None
-
-
-def test_a_predicted_cpu_is_not_an_observed_one() -> None:
-    known = memory()
-    blind = seen(1, app_cpu=1, rx_cpu=None, napi_id=None)
-    assert steer.seen(blind, NIC, RULE, known, 1, rss_cpu=1) == ()
-    assert known.table.get(key(1)) is None  # RSS is expected to have it right
-    carried_out(steer.seen(blind, NIC, RULE, known, 1, rss_cpu=3), known, 1)
-    assert (entry(known).state, entry(known).rx_cpu) == (FlowState.STEERED, None)
-
-
-def test_sockets_that_share_a_udp_port_do_not_take_its_rule_from_each_other() -> None:
-    known = memory()
-    port = key(1)._replace(protocol=Protocol.UDP, remote=bytes(4), remote_port=0)
-    event = seen(1, 1)._replace(key=port, rx_cpu=None)
-    carried_out(steer.seen(event, NIC, RULE, known, 1), known, 1)
-    assert steer.seen(event._replace(cookie=2001, app_cpu=2), NIC, RULE, known, 500) == ()
-    flow = known.table.get(port)
-    assert flow is not None
-    assert (flow.cookie, flow.target_queue) == (1001, 1)
 
 
 def test_a_connection_that_took_over_the_addresses_of_an_ended_one_is_followed() -> None:

@@ -123,18 +123,6 @@ def test_what_another_program_wrote_is_left_alone() -> None:
     assert due(known, taken_back) == [f"{PACKETS} = 2"]
 
 
-def test_what_the_kernel_refuses_is_tried_again_when_asked_or_with_another_value() -> None:
-    known = memory()
-    known.host.refused[TIME] = "20000", "no"
-    assert due(known, FOUND) == [f"{PACKETS} = 2"]
-    assert states(known) == ["wanted", "refused"]
-    assert due(known, FOUND, again=True) == [f"{PACKETS} = 2", f"{TIME} = 20000"]
-    known.host.refused[TIME] = "20000", "no"
-    asks(known, SoftirqBudget(2, 30_000))
-    assert due(known, FOUND) == [f"{PACKETS} = 2", f"{TIME} = 30000"]
-    assert states(known) == ["wanted", "wanted"]
-
-
 def test_what_the_kernel_refuses_to_put_back_is_tried_again_at_an_undo() -> None:
     known = memory(asked=SoftirqBudget())
     engine = Engine(known)

@@ -18,7 +18,7 @@ from atfnd.engine.handshake import birth
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Connecting, Flow, FlowState, Outcome, Thread
+from atfnd.model import Action, Connecting, Flow, FlowState, Outcome, Thread
 from atfnd.move import device as machine
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import NicMoves
@@ -60,18 +60,6 @@ def test_what_was_to_become_of_a_flow_ends_with_it() -> None:
     assert known.table.swaps("nic") == {}
 
 
-def test_whoever_has_the_5_tuple_at_the_last_look_inherits_the_rule() -> None:
-    known = steered()
-    action = delete(known)
-    heir = audit.inherit(NIC, action, NEW, known, 80)
-    audit.record(Outcome(action, 80, errno.ECANCELED, 7, "used again"), known)
-    assert heir is not None
-    after = the_flow(known)
-    assert (after.cookie, after.location, after.target_queue) == (NEW, 7, 2)
-    assert retire.gone(STEERED.cookie, known) == ()  # the dead one's end, told late
-    assert [each.location for each in retire.gone(NEW, known)] == [7]
-
-
 def test_its_delete_is_called_off_and_the_observer_knows_the_newcomer() -> None:
     known = steered()
     engine, action = Engine(known), delete(known)
@@ -103,23 +91,6 @@ def again(known: Memory, cpu: int = 2, thread: Thread | None = None) -> bool:
     event: Connecting = syn(1, cpu)._replace(cookie=NEW)
     event = event if thread is None else event._replace(thread=thread)
     return birth.again(event, NIC, STRICT, known, 70)
-
-
-def test_a_connect_takes_over_the_rule_of_its_5_tuple() -> None:
-    known, other = steered(), Thread(7, 7, "other", None)
-    assert again(known, thread=other)
-    after = the_flow(known)
-    assert (after.cookie, after.thread, after.location) == (NEW, other, 7)
-    assert steer.due({"nic": NIC}, known, 70) == ()  # it leads where it belongs
-    assert retire.gone(STEERED.cookie, known) == ()
-
-
-def test_one_that_belongs_elsewhere_is_moved_as_any() -> None:
-    known = steered()
-    assert again(known, cpu=1)
-    [action] = steer.due({"nic": NIC}, known, 200)
-    assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 2, 1)
-    assert action.live
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.filters.ineffective import ineffective
 from atfnd.engine.filters.lost import lost
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
-from atfnd.model import ActionKind, Filter, FlowState, Match, Plan
+from atfnd.model import Filter, FlowState, Match
 from tests.values import NIC, flow, memory_of, one_rule
 
 SECOND_NS = 1_000_000_000
@@ -71,50 +70,3 @@ def test_a_filter_that_an_asynchronous_driver_never_showed_is_not_lost() -> None
     (first, second) = known.table
     known.table.put(second._replace(moved_ns=10 * SECOND_NS))
     assert [each.key for each in lost(nic, [], known, disturbed=True)] == [first.key]
-
-
-def looked_at(known: Memory, times: int, *, traffic: bool, now_ns: int = 10 * SECOND_NS) -> Plan:
-    """What the last of so many audits wants."""
-    plan: Plan = ()
-    for _ in range(times):
-        plan = ineffective({"nic": NIC}, known, now_ns)
-        for entry in list(known.table):
-            known.table.put(entry._replace(bytes=entry.bytes + 1000 * traffic))
-    return plan
-
-
-def test_an_ineffective_filter_is_written_anew_three_times_and_then_left() -> None:
-    known = memory(1, rx_queue=3)
-    rewrites = 0
-    for _ in range(30):
-        plan = looked_at(known, 1, traffic=True)
-        rewrites += len(plan)
-        for action in plan:
-            assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 1)
-            assert "queue 3" in action.why
-    assert rewrites == 3
-    (entry,) = known.table
-    assert entry.state is FlowState.MANUAL
-    assert entry.location == 0  # still in the NIC, and deleted with the flow
-
-
-def test_no_filter_is_ineffective_without_traffic() -> None:
-    assert not looked_at(memory(1, rx_queue=3), 20, traffic=False)
-
-
-def test_no_filter_is_ineffective_whose_flow_arrives_where_it_says() -> None:
-    assert not looked_at(memory(1, rx_queue=1), 20, traffic=True)
-
-
-def test_a_rule_is_not_judged_before_it_could_be_seen() -> None:
-    known = memory(1, rx_queue=3, moved_ns=10 * SECOND_NS)
-    assert not looked_at(known, 20, traffic=True)
-
-
-def test_an_effect_ends_the_suspicion() -> None:
-    known = memory(1, rx_queue=3)
-    looked_at(known, 2, traffic=True)
-    (entry,) = known.table
-    known.table.put(entry._replace(rx_queue=1))
-    looked_at(known, 1, traffic=True)
-    assert not known.table.notes()

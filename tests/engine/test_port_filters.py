@@ -34,7 +34,6 @@ from atfnd.model import (
     Move,
     NicView,
     Outcome,
-    Placement,
     SocketUse,
     Thread,
     ThreadReads,
@@ -115,32 +114,6 @@ def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None
     assert queues == [2, 0, 1, 3, 2, 2]  # then together
 
 
-def test_ports_of_pinned_servers_go_to_the_queue_of_their_cpu_though_others_have_it() -> None:
-    ports_of_one = [PORT._replace(local_port=port) for port in range(443, 446)]
-    each_pinned = (listening(p.local_port, p)._replace(pinned=True) for p in ports_of_one)
-    assert [birth.action.new for birth in Server(*each_pinned).look()] == [2, 2, 2]
-
-
-def test_who_uses_its_connections_owns_it_and_not_who_listens() -> None:
-    server = Server()
-    server.memory.nics["nic"].owned = owning({3: OTHER})
-    for number in (1, 2):
-        server.memory.table.put(flow(number, thread=OTHER, app_cpu=number))
-    (birth,) = server.look()
-    assert birth.action.new == 3
-
-
-def test_a_filter_does_not_follow_a_thread_that_wanders() -> None:
-    server = Server()
-    server.done(server.look())
-    used = flow(1, thread=OTHER, app_cpu=1, home=Distance.MACHINE)
-    server.memory.table.put(used)
-    assert server.look() == ()
-    server.memory.table.put(used._replace(home=Distance.CPU))
-    (moved,) = server.look()
-    assert (moved.action.kind, moved.action.new) == (ActionKind.REWRITE, 1)
-
-
 def test_a_filter_of_an_earlier_run_stays_as_long_as_a_connection_of_its_port_lives() -> None:
     """Though nobody listens any more: its packets would go to another queue at once."""
     held, live = Filter(3, Match.of(PORT), 2), connection(1, 2)
@@ -154,15 +127,6 @@ def test_a_filter_of_an_earlier_run_stays_as_long_as_a_connection_of_its_port_li
     assert server.look(live, now_ns=100 * SECOND_NS) == ()
     [delete] = server.look(now_ns=100 * SECOND_NS)
     assert delete.action.kind is ActionKind.DELETE
-
-
-def test_several_owners_share_no_rule() -> None:
-    server = Server()
-    server.memory.nics["nic"].owned = owning({1: THREAD, 3: OTHER})
-    server.memory.table.put(flow(1, thread=OTHER))
-    server.memory.table.put(flow(2, thread=THREAD))
-    assert server.look() == ()
-    assert "several queues" in (server.why or "")
 
 
 @pytest.mark.parametrize(
@@ -180,16 +144,6 @@ def test_a_port_of_several_sockets_has_no_rule(other: FlowKey, rivals: bool) -> 
     assert ("2 sockets listen" in (server.why or "")) == rivals
     server.listeners.closed(2, 11)
     server.look()
-    assert server.why is None
-
-
-def test_a_live_connection_that_would_change_its_queue_forbids_it() -> None:
-    server = Server()
-    assert server.look(connection(1), connection(2, 2)) == ()
-    assert server.why == "1 live connections would change their queue"
-    assert server.look(connection(1, None)) == ()  # nobody knows
-    server.memory.table.put(flow(1, location=4, target_queue=0, app_cpu=2))
-    assert len(server.look(connection(1), connection(2, 2))) == 1
     assert server.why is None
 
 
@@ -216,23 +170,6 @@ def test_what_the_nic_cannot_is_said(change: dict[str, bool | int | Caps], why: 
     assert server.look() == ()
     assert why in (server.why or "")
     assert len(server.memory.table) == 0
-
-
-def test_a_port_that_the_policy_leaves_has_none() -> None:
-    server = Server()
-    for rule in (None, replace(RULE, placement=Placement.LEAVE)):
-        server.rule = rule
-        assert server.look() == ()
-        assert "policy" in (server.why or "")
-
-
-def test_a_listener_found_later_waits_until_its_owner_is_known() -> None:
-    server = Server(Listening(5, 1, PORT, 1))
-    assert server.look() == ()
-    assert server.why == "the thread that serves it is not known yet"
-    server.memory.table.put(flow(1, app_cpu=3))
-    (birth,) = server.look()
-    assert birth.action.new == 3
 
 
 def test_a_port_keeps_its_queue_beside_others_of_its_core() -> None:
@@ -297,51 +234,6 @@ def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gon
     assert goes() == [key(1)]
 
 
-def test_its_rule_goes_with_the_last_connection() -> None:
-    server = Server()
-    server.done(server.look())
-    assert server.listeners.closed(1, 100)
-    late = 100 + 10 * SECOND_NS
-    assert server.look(now_ns=late - 1) == ()
-    assert server.look(connection(1, 2), now_ns=late) == ()
-    (birth,) = server.look(now_ns=late)
-    assert (birth.action.kind, birth.live, birth.action.live) == (ActionKind.DELETE, False, False)
-    assert server.look(now_ns=late + 1) == ()  # it takes a second
-    server.done((birth,))
-    assert server.entry() is None
-    assert server.look(now_ns=late + 2) == ()
-    assert server.listeners.closed_ns == {}
-
-
-def test_a_port_that_listens_again_keeps_its_rule() -> None:
-    server = Server()
-    server.done(server.look())
-    server.listeners.closed(1, 100)
-    assert len(server.look(now_ns=100 + 10 * SECOND_NS)) == 1
-    again = listening(2)
-    server.listeners.opened(again, server.memory.table)
-    (birth,) = port_filters.wanted_again(again, server.listeners, server.memory)
-    assert (birth.action.kind, birth.action.old, birth.action.new) == (ActionKind.REWRITE, 2, 2)
-    assert port_filters.wanted_again(again, server.listeners, server.memory) == ()
-    entry = server.entry()
-    assert entry is not None
-    assert entry.cookie == 2
-    assert server.look(now_ns=200 * SECOND_NS) == ()
-
-
-def test_the_audit_ends_no_port() -> None:
-    server = Server()
-    server.done(server.look())
-    for closed in (False, True):
-        if closed:
-            server.listeners.closed(1, 100)
-        uses = server.listeners.uses(server.memory.table, 10**15)
-        assert [use.key for use in uses] == [PORT]
-        views = {"nic": EXACT_WINS}
-        assert audit.check_sockets(uses, views, server.memory, 10**15) == ()
-    assert server.entry() is not None
-
-
 def test_steer_leaves_ports_alone() -> None:
     server = Server()
     server.done(server.look())
@@ -353,18 +245,6 @@ def test_steer_leaves_ports_alone() -> None:
     assert (flow.state, flow.target_queue) == (FlowState.PORT, 2)  # it needs no rule of its own
     swapped = replace(EXACT_WINS, queues=EXACT_WINS.queues[::-1])
     assert steer.take_up(swapped, server.memory, 1) == ()
-
-
-def test_a_connection_born_right_gets_no_rule_of_its_own() -> None:
-    server = Server()
-    server.done(server.look())
-    right = seen(1, 2, rx_cpu=2, napi_id=102)
-    assert steer.seen(right, EXACT_WINS, RULE, server.memory, 20) == ()
-    assert server.memory.table.get(key(1)) is None
-    covered = server.memory.table.covering(key(1))
-    assert covered is not None
-    assert covered.target_queue == 2
-    assert server.memory.table.covering(key(1)._replace(local_port=444)) is None
 
 
 def test_one_that_was_on_its_way_is_known_by_its_queue() -> None:
@@ -391,17 +271,6 @@ def test_listeners_that_were_lost_track_of_are_found() -> None:
     assert server.listeners.sockets[PORT] == {1: listening()}  # its thread is not forgotten
     server.listeners.found([], server.memory.table, 70)
     assert server.listeners.closed_ns == {PORT: 70}
-
-
-def test_a_port_that_two_threads_read_gets_no_rule() -> None:
-    server = Server()
-    assert server.reads(THREAD, SECOND_NS) is None
-    assert server.listeners.several(PORT) is None
-    assert server.reads(OTHER, 2 * SECOND_NS) == PORT
-    assert server.reads(OTHER, 3 * SECOND_NS) is None  # no news
-    assert server.look(now_ns=3 * SECOND_NS) == ()
-    assert server.why == f"threads {THREAD.tid} and 200 both read its connections"
-    assert server.entry() is None
 
 
 def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back() -> None:
@@ -526,18 +395,6 @@ def test_more_than_two_readers_are_given_by_their_number() -> None:
     assert server.listeners.several(PORT) == "threads 3, 5 and 2 more read its connections"
 
 
-def test_the_rule_of_a_port_is_taken_back_when_a_second_socket_listens_on_it() -> None:
-    """unbound: each of its threads has a socket, one after the other."""
-    server = Server()
-    server.done(server.look())
-    server.listeners.opened(listening(2), server.memory.table)
-    (delete,) = server.look(now_ns=2 * SECOND_NS)
-    assert (delete.action.kind, delete.live) == (ActionKind.DELETE, True)
-    server.done((delete,))
-    assert server.look(now_ns=3 * SECOND_NS) == ()
-    assert server.why == "2 sockets listen on its port"
-
-
 def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:
     """Another port's rule may have it, or it has had no packet since."""
     server = Server()
@@ -546,37 +403,6 @@ def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> No
     server.reads(OTHER, SECOND_NS)
     assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
     assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2
-
-
-def test_until_somebody_reads_only_a_process_that_is_alone_has_a_rule() -> None:
-    server = Server(listening()._replace(alone=False))
-    assert server.look() == ()
-    assert server.why == (
-        f"process {THREAD.pid} may have several threads or children, "
-        "and nobody has read a connection yet"
-    )
-    server.reads(OTHER, SECOND_NS)
-    assert server.look(now_ns=SECOND_NS) == ()
-    assert server.why == "the thread that serves it is not known yet"  # or not where
-    server.reads(OTHER, 2 * SECOND_NS, cpu=3)
-    (birth,) = server.look(now_ns=2 * SECOND_NS)  # however short its connections are
-    assert birth.action.new == 3
-
-
-def test_the_rule_of_a_process_that_forks_is_taken_back() -> None:
-    """nginx: it listens, and then makes its workers."""
-    server = Server(listening(), listening(2, PORT._replace(local_port=444)))
-    server.done(server.look())
-    assert not server.listeners.forked(THREAD.pid + 1)
-    assert server.listeners.forked(THREAD.pid)
-    assert not server.listeners.forked(THREAD.pid)
-    deletes = server.look(now_ns=SECOND_NS)
-    assert [each.action.kind for each in deletes] == [ActionKind.DELETE] * 2
-    assert {each.live for each in deletes} == {True}
-    server.done(deletes)
-    assert server.entry() is None
-    assert server.look(now_ns=2 * SECOND_NS) == ()
-    assert "may have several threads or children" in (server.why or "")
 
 
 def test_a_process_that_forks_before_its_rule_is_written_gets_none() -> None:
@@ -597,14 +423,6 @@ def test_a_process_that_forks_keeps_the_rule_that_its_own_reading_earns(how: str
     server.listeners.forked(THREAD.pid)
     assert server.look(now_ns=2 * SECOND_NS) == ()
     assert server.entry() is not None
-
-
-def test_after_lost_events_nobody_counts_as_alone() -> None:
-    server = Server()
-    server.done(server.look())
-    server.listeners.lost()
-    (delete,) = server.look(now_ns=SECOND_NS)
-    assert delete.action.kind is ActionKind.DELETE
 
 
 def test_the_other_listener_of_a_process_is_kept_when_it_closes_one() -> None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.command import WriteSettings
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, NicAttached, OriginalsRead, SettingsDue
+from atfnd.engine.event import CpusRead, NicAttached, OriginalsRead
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.prepare import homes, prepare
@@ -223,18 +222,6 @@ def confined(plan: Plan) -> dict[int | None, int | None]:
     return {a.queue: a.new for a in plan if a.kind is ActionKind.QUEUE_CPU}
 
 
-def test_one_owner_one_cpu_a_queue_and_completions_with_it() -> None:
-    plan = prepare(loose(4), topology())
-    cores = [0, 2, 4, 6]  # SMT siblings are 0-1, 2-3, 4-5, 6-7
-    assert confined(plan) == dict(enumerate(cores))
-    assert written(plan) == {
-        "priv:flow-director-atr": "off",
-        **{f"rps-flow-cnt:{n}": "0" for n in range(4)},
-        **{f"xps-cpus:{n}": str(cpu) for n, cpu in enumerate(cores)},
-    }
-    assert all(action.why for action in plan)
-
-
 def test_the_nics_node_first_and_siblings_last() -> None:
     assert list(confined(prepare(loose(8, node=1), topology())).values()) == [
         *(4, 6, 0, 2),
@@ -316,13 +303,6 @@ def test_under_rfs_queues_are_spread_all_the_same_unless_there_is_one() -> None:
     assert confined(prepare(lone, topology())) == {}
 
 
-def test_what_somebody_else_moved_is_left() -> None:
-    nic = replace(loose(4), manual=frozenset({"rps-flow-cnt:1", "queue-cpu:2", "xps-cpus:3"}))
-    plan = prepare(nic, topology())
-    assert not nic.manual & written(plan).keys()
-    assert 2 not in confined(plan)
-
-
 def test_no_means_no_change() -> None:
     assert prepare(chosen(replace(loose(4), conflicts=(XSK,))), topology()) == ()
 
@@ -383,17 +363,6 @@ def test_and_rfs_serves_it_where_that_is_on() -> None:
     assert found.why.startswith("RFS hands its packets on to CPU 1")
     steer.seen(seen(1, 1, rx_cpu=1), nic, RULE, known, 2)
     assert known.table.get(key(1)) is not None  # that they arrive right is RFS's doing
-
-
-def test_the_engine_has_written_what_is_missing_and_says_nothing_when_all_is_right() -> None:
-    engine, nic = Engine(memory()), loose(4)
-    for event in (NicAttached(nic, armed=True), CpusRead(topology())):
-        engine.handle(event, 1)
-    assert engine.handle(SettingsDue("nic"), 1) == [
-        WriteSettings(prepare(replace(nic, unowned_rfs=True), topology()))
-    ]
-    engine.handle(NicAttached(replace(NIC, settings={}), armed=True), 1)
-    assert engine.handle(SettingsDue("nic"), 1) == []
 
 
 def test_a_queue_goes_back_to_where_it_was_before_we_wrote_its_setting() -> None:

@@ -158,54 +158,6 @@ def crowd(host: Host) -> None:
         host.uses(tid, tid, 0)
 
 
-def test_a_queue_goes_home_when_its_owner_has_ended() -> None:
-    host = Host()
-    crowd(host)
-    assert away(host)["nic"]
-    for tid in range(4):
-        host.ends(tid)
-    host.passes(5 * SECOND_NS)
-    assert away(host) == {"nic": {}, "other": {}}
-
-
-def test_a_queue_goes_home_when_its_owner_is_idle_and_follows_it_again_when_it_is_used() -> None:
-    host = Host()
-    host.uses(1, 1, 1)
-    host.passes(2 * SECOND_NS)
-    host.uses(1, 1, 0)
-    [(queue, cpu)] = away(host)["nic"].items()
-    assert cpu == 0
-    host.passes(6 * SECOND_NS)
-    assert away(host)["nic"] == {}
-    host.uses(1, 1, 0)
-    assert away(host)["nic"] == {queue: 0}
-
-
-def test_queues_do_not_crowd_a_cpu() -> None:
-    host = Host()
-    crowd(host)
-    assert Counter(cpus(host.nics["nic"]).values()) == {0: MOST, 1: 1}
-
-
-def test_who_is_not_followed_is_a_guest_where_it_runs() -> None:
-    host = Host()
-    crowd(host)
-    host.passes(2 * SECOND_NS)
-    at = {flow.key: flow.target_queue for flow in host.memory.table}
-    assert {cpus(host.nics["nic"])[at[key(n)] or 0] for n in range(4)} == {0}
-
-
-def test_a_queue_does_not_flip() -> None:
-    host = Host()
-    for turn in range(100):
-        host.uses(1, 1, turn % 2)
-        host.passes(30_000_000)
-    for times in host.moved_ns.values():
-        gaps = [later - sooner for sooner, later in pairwise(times)]
-        assert all(gap >= TERMS.rest_ns for gap in gaps)
-    assert host.moved_ns
-
-
 def test_a_queue_that_could_not_go_home_is_asked_for_again() -> None:
     host = Host()
     crowd(host)

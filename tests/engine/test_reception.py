@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from atfnd.engine import reception
-from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -24,8 +23,7 @@ from atfnd.model import (
     ReceptionMode,
 )
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
-from tests.values import NIC, flow, memory_of, one_rule
-from tests.values import THREAD as READER
+from tests.values import NIC, memory_of, one_rule
 
 __all__: list[str] = []
 
@@ -168,30 +166,6 @@ def test_what_another_program_moved_is_left_alone() -> None:
     assert f"{DEFER}:2" not in asked(known)
 
 
-def test_a_refusal_is_said_and_tried_again_later_each_time() -> None:
-    known, at_ns = memory(), NOW_NS
-    wants(known, DEFERRED)
-    for seconds in (1, 2, 4):
-        assert len(asked(known, errno.ERANGE, at_ns)) == 8
-        assert asked(known, errno.ERANGE, at_ns + seconds * 10**9 - 1) == {}
-        assert why_not(known)[0] == "deferred: refused"
-        at_ns += seconds * 10**9
-    assert len(asked(known, 0, at_ns)) == 8
-    assert asked(known, 0, at_ns) == {}
-    assert why_not(known) == {}
-
-
-def test_a_rule_asks_for_the_queue_of_its_owner_and_of_its_own_cpus() -> None:
-    known = memory(reception=DEFERRED)
-    known.table.put(flow(1, rule_name="rest", thread=READER))
-    known.nics["nic"].owned = {2: Owned(("thread", READER.tid), 0)}
-    assert asked(known) == {f"{kind}:2": value for kind, value in TIMES.items()}
-    known.nics["nic"].owned = {}
-    assert asked(known) == {f"{kind}:2": "0" for kind in TIMES}
-    known = memory(reception=DEFERRED, placement=Placement(PlacementKind.DEDICATED, frozenset({3})))
-    assert {name.partition(":")[2] for name in asked(known)} == {"3"}
-
-
 def test_a_kernel_that_knows_the_interface_only_serves_no_rule() -> None:
     whole = replace(ARMED, settings={TIMEOUT: "0", DEFER: "0"})
     known = memory(whole)
@@ -233,21 +207,6 @@ def test_a_dedicated_queue_has_a_thread_first_and_gives_it_back() -> None:
     assert asked(known) == threads | {
         f"{kind}:{queue}": value for queue in QUEUES for kind, value in TIMES.items()
     }
-
-
-def test_polling_without_end_leaves_a_cpu_to_everybody_else() -> None:
-    threads = {f"{THREAD}:{queue}": "0" for queue in QUEUES}
-    known = memory(replace(ARMED, settings=ZERO | threads))
-    known.know_cpus([Cpu(0, True, 0, 0, 0, (0,), (0,))])
-    wants(known, BUSY)
-    asked(known)
-    assert why_not(known)[0] == "busy: it would take the last CPU that is not isolated"
-    known.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in QUEUES])
-    for _ in range(2):
-        asked(known)
-        settings = known.nics["nic"].view.settings
-        assert [settings[f"{THREAD}:{queue}"] for queue in QUEUES] == ["2", "2", "2", "0"]
-        assert why_not(known) == {3: "busy: it would take the last CPU that is not isolated"}
 
 
 def test_after_a_restart_an_earlier_mode_is_given_back() -> None:

@@ -169,17 +169,6 @@ def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
     assert (action.kind, action.location) == (ActionKind.DELETE, 1)
 
 
-def test_a_delete_that_waits_is_revoked_when_the_flow_is_steered_again() -> None:
-    memory = remembering(steered(1))
-    assert len(renew(ALL, lambda flow: None, memory, resting)) == 1
-    (action,) = renew(ALL, lambda flow: "bulk", memory, under_way)
-    assert (action.kind, action.old, action.new) == (ActionKind.REWRITE, 1, 1)
-    settle((action,), memory)
-    (kept,) = memory.table
-    assert (kept.rule_name, kept.target_queue) == ("bulk", 1)
-    assert not memory.table.leaving()
-
-
 def test_what_leaves_goes_in_the_order_it_was_steered_with() -> None:
     strict, bounded = rule("rest", Mode.STRICT), rule("bulk", Mode.BOUNDED)
     memory = remembering(steered(1), steered(2, rule_name="bulk"), terms=policy(strict, bounded))
@@ -254,19 +243,6 @@ def test_the_home_of_a_queue_that_was_loose_is_where_arming_put_it() -> None:
     assert steer.own(nic, online, memory, SECOND_NS) == ()
     [home] = steer.own(nic, online, memory, 3 * SECOND_NS)
     assert (home.queue, home.new) == (2, 7)
-
-
-def test_a_queue_of_flows_that_an_earlier_run_left_waits_until_whose_they_are_is_known() -> None:
-    memory = remembering(
-        steered(1)._replace(rule_name="", thread=None, used_ns=SECOND_NS), terms=ALL
-    )
-    memory.nics["nic"].lent = Lent(homes={0: 0, 1: 3, 2: 2, 3: 3})
-    online = frozenset(range(4))
-    for at_s in (1, 4, 7):
-        assert steer.own(NIC, online, memory, at_s * SECOND_NS) == ()
-    memory.audited_ns = 7 * SECOND_NS  # it has not been used
-    [home] = steer.own(NIC, online, memory, 10 * SECOND_NS)
-    assert (home.queue, home.new) == (1, 3)
 
 
 def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:

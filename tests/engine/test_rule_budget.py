@@ -69,16 +69,6 @@ class Bed(Simulated):
         return found
 
 
-@pytest.mark.parametrize("room", [None, 100])
-def test_the_flows_of_a_rule_have_no_more_filters_than_it_may_have(room: int | None) -> None:
-    bed = Bed([MEGABYTE] * 13, room, bulk=range(10))
-    for _ in range(4):
-        assert bed.under() == {"bulk": MAX, "rest": 3}
-        waits = [each for each in bed.memory.table if each.location is None]
-        assert {(each.state, each.why) for each in waits} == {(FlowState.OVERFLOW, FULL)}
-        bed.look()
-
-
 @pytest.mark.parametrize("room", [100, MAX + 2])  # in the latter the NIC is full, too
 def test_the_flow_of_most_worth_takes_the_filter_of_another_one_of_its_rule(room: int) -> None:
     rates = [9 * MEGABYTE, MEGABYTE, 9 * MEGABYTE, 9 * MEGABYTE, 50 * MEGABYTE, 0, 0]

@@ -105,15 +105,6 @@ def test_a_victim_gets_its_filters_at_once_though_an_attacker_came_first(rate: i
         assert filters(made) == {ATTACKER: ROOM - 20, VICTIM: 20}
 
 
-def test_who_wants_more_than_half_gets_half() -> None:
-    made = bed([load(n, of(ATTACKER)) for n in range(1000)], room=100)
-    made.arrive(load(n, of(VICTIM), 5 * RATE) for n in range(1000, 2000))
-    settled(made)
-    for _ in range(5):
-        made.look()
-    assert filters(made) == {ATTACKER: 50, VICTIM: 50}
-
-
 @pytest.mark.parametrize("many", ["users", "groups"])
 def test_who_has_many_users_or_many_groups_is_one_all_the_same(many: str) -> None:
     attacks = [
@@ -126,16 +117,6 @@ def test_who_has_many_users_or_many_groups_is_one_all_the_same(many: str) -> Non
     for _ in range(5):
         made.look()
     assert filters(made)[VICTIM] == 50
-
-
-def test_alone_a_user_has_what_the_policy_says_at_the_most() -> None:
-    made = bed([load(n, of(ATTACKER)) for n in range(200)], 100, Share(filters=60))
-    assert filters(made) == {ATTACKER: 60}
-    waits = [flow for flow in made.memory.table if flow.state is FlowState.OVERFLOW]
-    assert {each.why for each in waits} == {
-        "its user has its share of the filters, 60 %: delivered by RSS"
-    }
-    assert filters(bed([load(n, of(ATTACKER)) for n in range(200)], 100)) == {ATTACKER: 100}
 
 
 def test_within_its_users_share_a_flow_takes_the_filter_of_another_at_once() -> None:
@@ -168,20 +149,6 @@ def test_on_a_nic_that_does_not_say_its_room_a_flow_of_more_worth_takes_a_filter
     for _ in range(8):
         made.look()
     assert key(20) in {held for held, _ in made.held.values()}
-
-
-def test_a_flow_that_waits_says_what_its_user_has() -> None:
-    full = "our 10 filters of this NIC are in use: delivered by RSS"
-    made = bed([load(n, of(ATTACKER)) for n in range(20)], room=10)
-    alone = next(flow for flow in made.memory.table if flow.state is FlowState.OVERFLOW)
-    assert alone.why == full
-    made.arrive(load(n, of(VICTIM)) for n in range(20, 30))
-    settled(made)
-    waits = made.memory.table.get(key(29))
-    assert waits is not None
-    assert waits.why == (
-        f"{full}; its user or control group has 5 of the filters, and none has two more"
-    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -412,14 +379,6 @@ def connects(memory: Memory, number: int, thread: Thread, room: int | None = Non
     return birth.connecting(event, nic, STRICT, 3, distances, memory, NOW_NS) is not None
 
 
-def test_who_floods_us_with_connects_has_no_more_moves_than_his_share() -> None:
-    memory = machine()
-    assert sum(connects(memory, n, of(ATTACKER)) for n in range(200)) == 16
-    assert connects(memory, 300, of(VICTIM))
-    assert moves(memory, NOW_NS, 301, thread=of(ATTACKER)) == 0  # nor any more moves
-    assert moves(memory, NOW_NS, *range(302, 317), thread=of(VICTIM)) == 15
-
-
 def test_a_connect_gets_no_filter_above_its_users_share() -> None:
     terms = replace(RulesInForce.of(policy(Share(filters=10))), move_every_ns={})
     memory = memory_of(FlowTable(16384), terms)
@@ -465,23 +424,6 @@ def moves(memory: Memory, at_ns: int, *numbers: int, thread: Thread) -> int:
         for n in numbers
     ]
     return sum(map(len, plan))
-
-
-def test_moves_are_shared() -> None:
-    memory = machine()
-    assert moves(memory, NOW_NS, *range(4000), thread=of(ATTACKER)) == 16
-    assert moves(memory, NOW_NS, *range(5000, 5016), thread=of(VICTIM)) == 16
-    waits = memory.table.get(key(100))
-    assert waits is not None
-    assert (
-        waits.why == "it waits for its turn: its user or control group has its share of the moves"
-    )
-    made, now_ns = 0, NOW_NS
-    while (due_ns := memory.next_due_ns()) is not None and due_ns <= NOW_NS + 5 * SECOND_NS:
-        now_ns = max(now_ns, due_ns)
-        made += len(steer.due({"nic": NIC}, memory, now_ns))
-    assert 245 <= made <= 250  # half of a hundred a second
-    assert moves(memory, now_ns, 6000, thread=of(VICTIM)) == 1
 
 
 def test_decisions_are_taken_in_turns() -> None:

@@ -11,19 +11,15 @@ import pytest
 from atfnd.engine import audit
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.distance import Distances
-from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.place import belongs
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import RulesInForce
 from atfnd.model import (
-    ActionKind,
     Connecting,
     Cpu,
     Flow,
     FlowRule,
-    FlowState,
-    Migrant,
     Mode,
     NicView,
     Outcome,
@@ -75,16 +71,6 @@ class Machine:
         return found
 
 
-def test_a_flow_goes_under_the_cache_of_its_thread_and_not_to_its_core() -> None:
-    machine = Machine(LLC)
-    (action,) = machine.uses(cpu=0)
-    assert (action.kind, action.new) == (ActionKind.INSERT, 1)
-    assert action.why == ("its thread runs on CPU 0; near llc: queue 1 is delivered on CPU 1")
-    entry = machine.flow()
-    assert (entry.state, entry.app_cpu, entry.target_cpu) == (FlowState.STEERED, 0, 1)
-    assert entry.fell_back is None
-
-
 def test_it_goes_away_from_its_core_if_that_is_where_rss_delivers_it() -> None:
     machine = Machine(LLC)
     (action,) = machine.uses(cpu=3, rx_cpu=3)
@@ -102,41 +88,12 @@ def test_one_for_its_node_goes_away_from_its_core_in_every_case() -> None:
         assert action.new == 1
 
 
-def test_one_that_rss_delivers_under_that_cache_needs_no_rule() -> None:
-    machine = Machine(LLC)
-    assert machine.uses(cpu=2, rx_cpu=3) == ()
-    assert len(machine.memory.table) == 0
-    assert belongs(machine.event(2, rx_cpu=3), LLC, machine.memory) == 3
-
-
-def test_it_moves_only_when_its_thread_goes_where_its_queue_is_not_right() -> None:
-    wide = {i: replace(cpu, llc=(0, 1, 2, 3), node=0) for i, cpu in CPUS.items()}
-    machine = Machine(LLC)
-    machine.memory.know_cpus(wide.values())
-    (first,) = machine.uses(cpu=0, rx_cpu=0)
-    assert first.new == 1
-    assert machine.uses(cpu=2) == ()  # CPU 1 is still another core of the same cache
-    assert (machine.flow().app_cpu, machine.flow().target_cpu) == (2, 1)
-    (away,) = machine.uses(cpu=1)
-    assert (away.kind, away.old, away.new) == (ActionKind.REWRITE, 1, 0)
-
-
 def test_flows_are_spread_over_equally_good_queues() -> None:
     wide = {i: replace(cpu, llc=(0, 1, 2, 3), node=0) for i, cpu in CPUS.items()}
     machine = Machine(LLC)
     machine.memory.know_cpus(wide.values())
     queues = [action.new or 0 for n in range(6) for action in machine.uses(0, n, rx_cpu=0)]
     assert sorted(queues) == [1, 1, 2, 2, 3, 3]
-
-
-@pytest.mark.parametrize("order", [Mode.STRICT, Mode.BOUNDED])
-def test_it_is_moved_by_itself_and_no_queue_follows_its_thread(order: Mode) -> None:
-    machine = Machine(replace(LLC, order=order, owner=Migrant.THREAD))
-    machine.uses(cpu=0)
-    assert follow.owner_of(machine.flow(), machine.memory) is None
-    assert machine.memory.nics["nic"].owned == {}
-    assert all(action.kind is not ActionKind.QUEUE_CPU for action in machine.uses(cpu=2))
-    assert steer.own(machine.nic, frozenset(range(4)), machine.memory, machine.now_ns) == ()
 
 
 def test_what_falls_back_says_so_until_it_fits() -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine.command import Begin, HandsOn
+from atfnd.engine.command import Begin
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import MovesReported, QueuesLooked, SocketReported
+from atfnd.engine.event import MovesReported, SocketReported
 from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.placement import steer, unowned
@@ -76,19 +76,6 @@ def heard(known: Memory, queue: int = 1, now_ns: int = NOW_NS) -> None:
     assert unowned.heard(known.nics["nic"].view, wanders, known, now_ns)
 
 
-def test_no_queue_has_rfs_as_long_as_no_thread_wanders() -> None:
-    assert asked(memory()) == {}
-
-
-def test_a_queue_gets_rfs_once_the_flow_of_a_thread_that_wanders_comes_through_it() -> None:
-    known = memory()
-    heard(known)
-    assert carried_out(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}
-    assert asked(known) == {}
-    heard(known, 2)
-    assert asked(known) == {"rps-flow-cnt:2": ON}  # the machine's table is there
-
-
 @pytest.mark.parametrize(
     ("home", "app_cpu", "for_rfs"),
     [
@@ -113,51 +100,12 @@ def test_a_table_that_is_there_keeps_its_size() -> None:
     assert asked(known) == {"rps-flow-cnt:1": "256"}
 
 
-def test_without_the_policy_no_queue_gets_rfs() -> None:
-    known = memory(rfs=False)
-    heard(known)
-    assert asked(known) == {}
-
-
-def test_a_queue_with_an_owner_gets_none_and_loses_it_at_once() -> None:
-    known = memory()
-    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
-    heard(known)
-    assert asked(known) == {}
-    known.nics["nic"].owned = {}
-    carried_out(known)
-    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
-    assert carried_out(known) == {"rps-flow-cnt:1": "0"}
-
-
-def test_rfs_that_an_admin_set_up_goes_where_a_queue_has_an_owner_and_stays_elsewhere() -> None:
-    on = dict.fromkeys((f"rps-flow-cnt:{n}" for n in range(4)), "2048")
-    known = memory(replace(ARMED, settings=on | {RFS_TABLE: "32768"}))
-    assert asked(known) == {}
-    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
-    assert carried_out(known) == {"rps-flow-cnt:1": "0"}
-    known.nics["nic"].owned = {}
-    assert asked(known, NOW_NS + unowned.REST_NS) == {}
-
-
 KEEPS = replace(
     ARMED,
     keeps_rfs=True,
     settings=dict.fromkeys((f"rps-flow-cnt:{n}" for n in range(4)), "2048")
     | {RFS_TABLE: "32768", "rps-flow-cnt:2": "0"},
 )
-
-
-def test_kept_rfs_is_that_of_queues_that_nobody_owns_and_comes_back_as_it_was() -> None:
-    known = memory(KEEPS, rfs=False)
-    heard(known, 2)
-    assert asked(known) == {}  # queue 2 was found without
-    known.nics["nic"].owned = {1: Owned(("thread", 7), 0), 2: Owned(("thread", 8), 0)}
-    assert carried_out(known) == {"rps-flow-cnt:1": "0"}
-    known.nics["nic"].owned = {}
-    later_ns = NOW_NS + unowned.REST_NS
-    assert carried_out(known, later_ns) == {"rps-flow-cnt:1": "2048"}
-    assert asked(known, 10 * later_ns) == {}  # however long nothing is used
 
 
 def test_kept_rfs_that_an_earlier_run_switched_off_comes_back() -> None:
@@ -220,14 +168,6 @@ def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() 
         assert asked(known, at_ns - 1) == {}
         at_ns += 200 * 10**9 if len(rests) == 3 else 0
     assert rests == [10**9, 2 * 10**9, 4 * 10**9, 10**9]
-
-
-def test_a_queue_loses_rfs_when_no_such_flow_was_used_for_a_while() -> None:
-    known = memory()
-    heard(known)
-    carried_out(known)
-    assert asked(known, NOW_NS + unowned.REST_NS - 1) == {}
-    assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
 
 
 def test_a_flow_that_is_used_keeps_rfs_on_its_queue_though_it_is_reported_no_more() -> None:
@@ -356,20 +296,6 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
 
 
-def test_the_observer_knows_which_queues_hand_on_and_is_told_once() -> None:
-    known = memory()
-    view = known.nics["nic"].view
-    assert unowned.hands_on(view, known) is None
-    heard(known)
-    carried_out(known)
-    [napi_id] = [queue.napi_id for queue in view.queues if queue.index == 1]
-    assert unowned.hands_on(view, known) == {napi_id: 1}
-    assert unowned.hands_on(view, known) is None
-    elsewhere = tuple(replace(q, cpu=3) if q.index == 1 else q for q in view.queues)
-    assert unowned.hands_on(replace(view, queues=elsewhere), known) == {napi_id: 3}
-    assert unowned.hands_on(replace(view, armed=False), known) == {}
-
-
 def test_what_another_program_set_up_hands_on_too_if_the_machine_has_a_table() -> None:
     view = replace(ARMED, settings=OFF | {"rps-flow-cnt:2": ON})
     known = memory(view)
@@ -377,21 +303,6 @@ def test_what_another_program_set_up_hands_on_too_if_the_machine_has_a_table() -
     on = replace(view, settings={**view.settings, RFS_TABLE: "32768"})
     assert unowned.hands_on(on, known) == {on.queues[2].napi_id: 2}
     assert unowned.hands_on(replace(on, method=SteeringMethod.RFS), known) == {}
-
-
-def test_the_engine_says_it_when_rfs_was_switched_and_at_each_look_after_that() -> None:
-    engine = Engine(memory())
-    assert engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS) == []
-    heard(engine.memory)
-    [begin] = engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS)
-    assert isinstance(begin, Begin)
-    done = [Outcome(each.action, NOW_NS, 0, None, "") for each in begin.wanted]
-    said = engine.handle(MovesReported(tuple(done)), NOW_NS)
-    assert [each for each in said if isinstance(each, HandsOn)] == [HandsOn("nic", {101: 1})]
-    assert not any(
-        isinstance(each, HandsOn)
-        for each in engine.handle(QueuesLooked(frozenset(range(4))), NOW_NS)
-    )
 
 
 def reported(engine: Engine, home: Distance, app_cpu: int = 3) -> list[str]:
