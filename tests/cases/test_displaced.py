@@ -57,12 +57,15 @@ def test_where_the_kernel_refuses_it_returns_nevertheless() -> None:
     assert host.plug(3, online=True) == ["queue 3 to CPU 3"]
 
 
-def test_what_another_program_placed_stays() -> None:
-    """Rows 12, 13 and 59."""
+def test_what_a_link_flap_or_irqbalance_moved_goes_back_but_for_what_another_placed() -> None:
+    """Rows 12, 13 and 59. No program meant it."""
     host = machine(left_alone="queue-cpu:3")
     assert host.plug(3, online=False) == []
     loosened = told.QueuesLoosened("nic", {3: 3, 1: 1, 9: 1})
     assert host.tell(loosened) == ["queue 1 to CPU 1"]
+    moved = {"queue-cpu:1": "1", "queue-cpu:2": "0-3", "queue-cpu:0": "0", "xps-cpus:1": "1"}
+    spared = told.InterruptsSpared("nic", frozenset({41, 42, 43}), moved)
+    assert host.tell(spared) == ["queue 1 to CPU 1"]
 
 
 def test_a_queue_that_a_pause_put_back_is_not_moved_when_its_cpu_returns() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine import event as told
 from atfnd.model.reason import Code
 from tests.cases.given import STRICT, nic, policy, thread
 from tests.cases.machine import Machine
@@ -126,27 +125,6 @@ def test_queues_that_have_exchanged_their_places_stay() -> None:
     for number in (1, 2):
         machine.closes(number)
     assert machine.later(30) == []
-
-
-def test_queues_leave_a_cpu_that_goes_offline_and_come_back() -> None:
-    """Row 12."""
-    machine = Machine(policy(STRICT))
-    assert machine.plug(2, online=False) == ["queue 2 to CPU 3"]
-    assert machine.plug(2, online=True) == ["queue 2 to CPU 2"]
-
-
-@pytest.mark.parametrize(
-    ("left_alone", "moved"), [((), ["queue 1 to CPU 1"]), (("queue-cpu:1",), [])]
-)
-def test_a_queue_that_a_link_flap_or_irqbalance_moved_goes_back(
-    left_alone: tuple[str, ...], moved: list[str]
-) -> None:
-    """Row 13. No other program meant that; unless one had it before."""
-    queues = tuple(replace(queue, irq=40 + queue.index) for queue in nic().queues)
-    machine = Machine(policy(), nic(queues=queues, manual=frozenset(left_alone)))
-    assert machine.tell(told.QueuesLoosened("nic", {1: 1})) == moved
-    event = told.InterruptsSpared("nic", frozenset({41}), {"queue-cpu:1": "1", "queue-cpu:2": "2"})
-    assert machine.tell(event) == moved
 
 
 def test_the_queue_of_adopted_flows_stays_where_it_was_found() -> None:

@@ -28,6 +28,28 @@ def busy(machine: Machine, *numbers: int, by: Thread | int = 1, rate: int = 100_
     return machine
 
 
+def served(machine: Machine) -> Machine:
+    """Six connections with a filter each, and then a listener whose filter would do for all."""
+    machine = busy(machine, 1, 2, 3, 4, 5, 6)
+    assert machine.listens(9) == ["insert port to 1"]
+    return machine
+
+
+def test_filters_that_the_one_of_their_port_makes_needless_go_where_few_are_left() -> None:
+    """Row 39. Their flows stay on their queue, and later ones need none."""
+    machine = served(Machine(policy(STRICT), nic(slots=8)))
+    assert machine.later(10) == [f"delete {number}" for number in range(1, 7)]
+    assert {machine.state(number) for number in range(1, 7)} == {FlowState.PORT}
+    assert [machine.queue(number) for number in range(1, 7)] == [1] * 6
+    assert machine.uses(7, 1) + machine.later(10) == []
+
+
+def test_needless_filters_stay_while_there_is_room() -> None:
+    """Row 39."""
+    machine = served(Machine(policy(STRICT), nic(slots=20)))
+    assert machine.later(20) == []
+
+
 def test_where_filters_are_used_up_the_others_wait_and_say_so() -> None:
     """Row 40."""
     machine = busy(Machine(policy(), FEW), 1, 2, 3, 4, 5)
@@ -142,10 +164,12 @@ def test_a_full_table_turns_flows_away_and_shows_them() -> None:
 
 def test_an_entry_that_is_not_used_ends() -> None:
     """Row 48. One that is left to another program stays."""
-    machine = busy(Machine(policy({"t_delete": "10s"})), 1, rate=0)
+    machine = busy(Machine(policy({"t_delete": "10s"})), 1, 2, rate=0)
+    machine.nics["nic"].filters.popitem()
+    machine.lists()
     assert machine.later(9) == []
     assert machine.later(6) == ["delete 1"]
-    assert machine.state(1) is None
+    assert [machine.state(number) for number in (1, 2)] == [None, FlowState.MANUAL]
 
 
 def test_what_a_nic_drops_later_is_tried_again_and_then_left() -> None:

@@ -24,7 +24,6 @@ from atfnd.model import (
     Listening,
     Mode,
     NicView,
-    Placement,
     Thread,
     Topology,
 )
@@ -36,7 +35,6 @@ from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT, Server, conn
 from tests.values import RULE, THREAD, flow, key, memory_of, one_rule
 
 ORDERED = replace(RULE, order=Mode.STRICT)
-LEFT = replace(RULE, name="left", placement=Placement.LEAVE)
 CPU = {THREAD.tid: 1, OTHER.tid: 2}
 RATE = 1_000_000
 
@@ -104,29 +102,6 @@ def load(number: int, thread: Thread, rss: int = 3, port: int = 443, rate: int =
     return Load(of_port(number, port), CPU[thread.tid], rate, rss, thread)
 
 
-def test_a_servers_connections_come_by_one_rule() -> None:
-    made = bed([load(number, THREAD) for number in range(6)], room=8)
-    assert len(made.held) == 6
-    for _ in range(5):
-        made.look()
-    assert {held for held, _ in made.held.values()} == {PORT}
-    made.arrive(load(number, THREAD) for number in range(6, 99))
-    made.look()
-    assert {held for held, _ in made.held.values()} == {PORT}
-    assert made.placed() == 1
-    states = {flow.state for flow in made.memory.table if not flow.key.listens}
-    assert states == {FlowState.PORT}
-
-
-def test_nothing_is_aggregated_while_there_is_room() -> None:
-    made = bed([load(number, THREAD, rss=number % 4) for number in range(9)], room=20)
-    ruled = {held for held, _ in made.held.values()}
-    for _ in range(10):
-        made.look()
-    assert {held for held, _ in made.held.values()} - {PORT} == ruled
-    assert made.deleted == 0
-
-
 def test_a_flow_that_goes_elsewhere_has_its_own_rule() -> None:
     flows = [load(number, THREAD) for number in range(1, 7)]
     flows += [load(number, OTHER) for number in (7, 8)]
@@ -137,30 +112,6 @@ def test_a_flow_that_goes_elsewhere_has_its_own_rule() -> None:
     held = {held for held, _ in made.held.values()}
     assert held == {PORT, of_port(7), of_port(8), *(each.key for each in few)}
     assert made.placed() == 1
-
-
-def test_a_port_that_the_policy_leaves_in_part_has_none() -> None:
-    made = bed([load(number, THREAD) for number in range(9)], room=2)
-    made.rule = LEFT
-    for _ in range(10):
-        made.look()
-    assert PORT not in {held for held, _ in made.held.values()}
-
-
-def test_rules_that_are_needless_go_without_a_move() -> None:
-    gone: list[Action] = []
-
-    def note(action: Action) -> bool:
-        gone.extend([action] if action.kind is ActionKind.DELETE else [])
-        return False
-
-    made = bed([load(number, THREAD) for number in range(6)], room=8)
-    made.defers = note
-    for _ in range(10):
-        made.look()
-    assert {action.rule_name for action in gone} == {"rest"}
-    needless = [action for action in gone if "port" in action.why]
-    assert len(needless) == made.deleted == 6
 
 
 THREADS = [THREAD, OTHER]
