@@ -9,9 +9,10 @@ turned round, a number that is one more, `min` for `max`, a statement left out. 
 by the seed, of the files whose path begins with a prefix, or of all.
 
 Nothing in the tree is changed: a child process imports the one module with the fault in it, and all
-others as they are. There is a child for each CPU. It runs the pure tests that import the module, up
-to the first failure; if all pass, the seeds of the simulation that `make test` runs, too. A file
-that does not pass there by itself, because it needs a machine, is left out.
+others as they are. There is a child for each CPU. It runs the pure tests that import the module (of
+a module of the engine, `tests/cases`, too), up to the first failure; if all pass, the seeds of the
+simulation that `make test` runs, too. A file that does not pass there by itself, because it needs a
+machine, is left out.
 
 Says which faults survived, and how many did by room. Nobody can see some of them: it is for a
 reader to judge. Exit status 1: one survived.
@@ -190,9 +191,12 @@ def _imported(test: Path) -> frozenset[str]:
 
 @cache
 def _tests_of(file: Path) -> list[Path]:
-    """The test files that import it, those of its room first."""
+    """The test files that import it, those of its room first. The cases know the engine by its door
+    alone."""
     every = [each for each in (ROOT / "tests").rglob("test_*.py") if "guest" not in each.parts]
-    direct = [each for each in every if _module(file) in _imported(each)]
+    cases = [each for each in every if each.parent.name == "cases" and "engine" in file.parts]
+    direct = [each for each in every if each not in cases and _module(file) in _imported(each)]
+    direct += cases
     return sorted(direct, key=lambda each: (each.parent.name not in file.parts, each))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from atfnd.model import (
     Action,
     ActionKind,
     Filter,
+    FlowState,
     Match,
     Outcome,
     Placement,
@@ -67,6 +69,17 @@ def test_a_policy_that_leaves_a_flow_gives_its_rule_back() -> None:
     leave = replace(RULE, placement=Placement.LEAVE)
     (action,) = steer.seen(seen(1, 2), NIC, leave, known, 2)
     assert action.kind is ActionKind.DELETE
+
+
+def test_a_full_nic_leaves_the_flow_to_rss_and_counts_it_once() -> None:
+    known = memory()
+    left = "the NIC's filter table is full: delivered by RSS"
+    (action,) = steer.seen(seen(1, 1), NIC, RULE, known, 1)
+    audit.record(Outcome(action, 1, errno.ENOSPC, None, left), known)
+    assert steer.seen(seen(1, 1), NIC, RULE, known, 2) == ()
+    (entry,) = known.table
+    assert (entry.state, entry.location, entry.why) == (FlowState.OVERFLOW, None, left)
+    assert known.overflow == 1
 
 
 @pytest.mark.parametrize(("armed", "writes"), [(True, 0), (False, 1)])
