@@ -576,9 +576,9 @@ class Engine:
         for nic in self.views.values():
             self._begin(steer.own(nic, event.online, self.memory, now_ns))
             unowned.looked(nic, self.memory, now_ns)
+            self._know_rfs(nic)  # first: a write that is begun says what it has changed
             self._begin(unowned.partner(nic, self.memory, now_ns))
             self._begin(reception.due(nic, self.memory, now_ns))
-            self._know_rfs(nic)
 
     def _reviewed(self, event: Reviewed, now_ns: int) -> None:
         memory = self.memory
