@@ -2,9 +2,9 @@
 """Which test runs in which tier, and which runs alone: the one table of it.
 
 `quick` is `make test`; `full` is what `make test-all` runs besides; `demand` runs in `make soak` or
-when it is named: it judges the tests or the benches, not the product. A file that is not named here
-is quick and runs beside others. `soak` repeats what has chance or counts in it, for hours. A file
-of `tests/guest` is `full` (`test_guest` runs it), or `demand` if it is named there.
+when it is named: most of it judges the tests or the benches, not the product. A file that is not
+named here is quick and runs beside others. `soak` repeats what has chance or counts in it, for
+hours. A file of `tests/guest` is `full` (`test_guest` runs it), or `demand` if it is named there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ FULL = {
     "test_fail_open": "kills at every step of a move",
     "test_flood": "50,000 attempts a second",
     "test_full": "thousands of flows",
-    "test_full_cores": "waits until a CPU counts as full",
     "test_gain_lab": "compares shares of traffic",
     "test_guarding": "pairs of slots, fifteen of them",
     "test_guest": "every file of tests/guest",
@@ -48,8 +47,8 @@ FULL = {
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
-# The mutation tool; benches, each of which runs a little; and a machine of theirs that is bound to
-# one version of QEMU.
+# The mutation tool; benches, each of which runs a little; a machine of theirs that is bound to one
+# version of QEMU; and what needs a CPU that nobody else uses.
 DEMAND = (
     "test_bench_forward",
     "test_bench_harness",
@@ -61,6 +60,7 @@ DEMAND = (
     "test_bench_transmitted",
     "test_counted_guest",
     "test_demo",
+    "test_full_cores",
     "test_mutants",
     "test_observed_again",
 )
