@@ -639,15 +639,7 @@ class Engine:
         rules = self.memory.in_force.by_name.values()
         if all(rule.placement is not Placement.AUTO for rule in rules):
             return {}
-        return applications(self.memory, self._tried_on())
-
-    def _tried_on(self) -> set[str]:
-        """The NICs on which flows can be moved."""
-        return {
-            name
-            for name, nic in self.views.items()
-            if nic.armed and nic.up and nic.method is SteeringMethod.FILTERS
-        }
+        return applications(self.memory, {n for n, nic in self.views.items() if _movable(nic)})
 
     def tried_queues(self) -> Mapping[str, Mapping[int, Collection[Thread]]]:
         """What it must tell of, too: by NIC, the queues whose reception is `auto`, with the threads
@@ -676,7 +668,7 @@ class Engine:
     ) -> None:
         """`why`: they end."""
         trials, turned = self.memory.nics[nic.name].trials, list[Turned[Application]]()
-        movable = nic.name in self._tried_on()
+        movable = _movable(nic)
         if not movable:
             turned = trials.abandon("its NIC no longer takes our filters", now_ns)
         elif why is not None or not flows_of:
@@ -1096,6 +1088,11 @@ class Engine:
         seen = None if flow is None else flow.rx_queue
         cookie = None if flow is None else flow.cookie
         return Wanted(action, mode, origins(action, rss, seen), rss, action.live, None, cookie)
+
+
+def _movable(nic: NicView) -> bool:
+    """Flows can be moved on it."""
+    return nic.armed and nic.up and nic.method is SteeringMethod.FILTERS
 
 
 def _handler_of(kind: type) -> str:
