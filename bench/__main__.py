@@ -49,7 +49,7 @@ def _of_papers(name: str, claim: str, minutes: int | None = None) -> Bench:
 GROUPS = {
     "What atfnd promises": {
         "ordering": Bench(ordering.run, "strict moves reorder nothing", minutes=40),
-        "spending": Bench(spending.run, "the daemon's CPU for a migration, a move", minutes=7),
+        "spending": Bench(spending.run, "the daemon's CPU for a migration, a move", minutes=10),
         "reaction": Bench(
             reaction.run, "from a thread's move to its first packet there", minutes=3
         ),
