@@ -30,10 +30,8 @@ from bench.traffic import requests
 __all__ = ["run"]
 
 WRITES = ("insert", "rewrite", "delete", "queue-cpu")
-MIGRATIONS, EVERY_S = (
-    12,
-    2.0,
-)  # of a case in a round: a thread that moves more often is not followed
+MIGRATIONS = 12  # of a case in a round
+EVERY_S = 2.0  # a queue rests for a second before it follows again
 WINDOW_S = 0.12  # a guest's flows wait for 40 ms, and a write is watched for some more
 SETTLE_S = 4.0
 DAEMON = "daemon: { on_stop: restore, cpu: 50% }\n"
