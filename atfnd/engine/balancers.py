@@ -64,8 +64,8 @@ class Balancers:
             return
         known.doubts = 0
         stale, kept = list[Ban](), spares | bans.theirs
-        new = {ban for ban in bans.new if ban.pid == pid}
-        took = any(ban.irq in spares for ban in new)  # it takes all of a list, or nothing
+        doubtful = [ban for ban in bans.doubtful if ban.pid == pid]
+        listed = {_asked(ban, bans) for ban in doubtful if ban.irq in spares}
         for ban in bans.ours:
             if ban.pid not in self._here:
                 yield ForgetBan(ban)  # it ended with its irqbalance
@@ -73,7 +73,7 @@ class Balancers:
                 continue
             elif ban in bans.doubtful and ban.irq in spares:
                 yield ConfirmBan(ban)
-            elif ban in bans.doubtful and not (took and ban in new):
+            elif ban in bans.doubtful and _asked(ban, bans) not in listed:
                 yield ForgetBan(ban)
             elif ban.irq not in spares:
                 kept |= {ban.irq}
@@ -124,6 +124,12 @@ class Balancers:
         """One that was not read yet leaves alone what it told the daemon before."""
         confirmed = (ban.irq for ban in bans.ours if ban.pid == pid and ban not in bans.doubtful)
         return self._here.get(pid) or _Balancer(frozenset(confirmed))
+
+
+def _asked(ban: Ban, bans: Bans) -> str | None:
+    """What it was asked together with, and may not have heard: it takes all of a list or nothing.
+    New bans are one list (None), those to be lifted are one for each NIC."""
+    return None if ban in bans.new else ban.nic
 
 
 def _irqs(nic: NicView) -> frozenset[int]:

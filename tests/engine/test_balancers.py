@@ -207,10 +207,20 @@ def test_bans_of_another_irqbalance_are_its_own(host: Host) -> None:
 
 
 def test_what_it_was_not_heard_to_take_is_settled_by_what_it_says_now(host: Host) -> None:
-    doubted = HELD._replace(doubtful=frozenset(BANS))
-    confirmed, forgotten, asked = host.read(40, bans=doubted)
-    assert (confirmed, forgotten) == (ConfirmBan(BANS[0]), ForgetBan(BANS[1]))
+    doubted = HELD._replace(doubtful=frozenset(BANS[1:]))
+    forgotten, asked = host.read(40, bans=doubted)
+    assert forgotten == ForgetBan(BANS[1])
     assert asked == AskBalancer(PID, frozenset({40}), {"nic": frozenset({41})}, ())
+
+
+def test_what_another_program_frees_while_a_list_is_lifted_is_theirs(host: Host) -> None:
+    """One that was to be lifted with it is there: irqbalance did not take that."""
+    lifting = HELD._replace(doubtful=frozenset(BANS))
+    said = host.read(40, bans=lifting)
+    assert said[:2] == [ConfirmBan(BANS[0]), ForgetBan(BANS[1], theirs=True)]
+    assert not any(isinstance(each, AskBalancer) for each in said)
+    [*ended, _] = host.read(bans=lifting)  # it took it
+    assert ended == [ForgetBan(BANS[0]), ForgetBan(BANS[1])]
 
 
 def test_what_another_program_had_it_move_again_is_that_programs(host: Host) -> None:
