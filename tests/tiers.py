@@ -4,7 +4,7 @@
 `quick` is `make test`; `full` is what `make test-all` runs besides; `demand` runs in `make soak` or
 when it is named: most of it judges the tests or the benches, not the product. A file that is not
 named here is quick and runs beside others. `soak` repeats what has chance or counts in it, for
-hours. A file of `tests/guest` is `full` (`test_guest` runs it), or `demand` if it is named there.
+hours. A file of `tests/guest` is `full` (`test_guests` runs it), or `demand` if it is named there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ FULL = {
     "test_full": "thousands of flows",
     "test_gain_lab": "compares shares of traffic",
     "test_guarding": "pairs of slots, fifteen of them",
-    "test_guest": "every file of tests/guest",
+    "test_guest": "a guest starts and ends ten times",
+    "test_guests": "every file of tests/guest",
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",
     "test_irqbalance": "waits for the sleep of a real irqbalance",
@@ -87,6 +88,7 @@ ALONE = {
     "test_bench_transmitted": "measures",
     "test_flood": "measures",
     "test_guest": "a guest keeps both CPUs busy",
+    "test_guests": "two guests, beside each other",
     "test_hold": "a hold gives up where others keep its CPU",
     "test_order": "counts late packets",
 }
