@@ -155,8 +155,8 @@ def test_a_pair_in_which_the_link_was_another_one_says_nothing(guarded: Guarded)
         return read(*of)
 
     guarded.read = flaps  # type: ignore[method-assign]
-    guarded.until(lambda: guarded.shown.why == "the link was down, or is another one")
-    assert guarded.shown.state is GuardState.BLIND
+    said = GuardState.BLIND, "the link was down, or is another one"
+    guarded.until(lambda: (guarded.shown.state, guarded.shown.why) == said)
     assert (guarded.shown.pairs, guarded.shown.lost > 0) == (0, True)
 
 
