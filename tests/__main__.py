@@ -78,8 +78,9 @@ def tier(name: str) -> list[Ran]:
     with subprocess.Popen([sys.executable, "-c", PREPARE]):
         beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
     files = [str(file_of(stem)) for stem in sorted(ALONE) if stem != "test_guests"]
-    alone = ran("alone", [*words, selected, *files])
-    done = [beside, alone, ran("guests", [*words, selected, *GUESTS])]
+    done = [beside, ran("alone", [*words, selected, *files])]
+    if name != "quick":
+        done.append(ran("guests", [*words, selected, *GUESTS]))
     return [*done, *once_more(done)]
 
 
