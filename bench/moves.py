@@ -19,6 +19,7 @@ from typing import NamedTuple
 from atfnd.daemon.moving import carry_out
 from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowKey, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Event, TimerDue, Wanted
@@ -166,7 +167,15 @@ class Steering:
         for turn in range(count):
             old, new = cpus[turn % len(cpus)], cpus[(turn + 1) % len(cpus)]
             action = Action(
-                ActionKind.QUEUE_CPU, self.watch.facts.name, None, None, old, new, "", "", queue
+                ActionKind.QUEUE_CPU,
+                self.watch.facts.name,
+                None,
+                None,
+                old,
+                new,
+                Code.UNSAID(),
+                "",
+                queue,
             )
             began_ns = time.time_ns()
             said = self._answers(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
@@ -194,7 +203,9 @@ class Steering:
         old = self.queue_of[flow]
         new = (old + 1) % len(self.watch.facts.queues)
         stream, at = self.streams[flow], self.locations[flow]
-        action = Action(ActionKind.REWRITE, self.watch.facts.name, stream.key, at, old, new, "", "")
+        action = Action(
+            ActionKind.REWRITE, self.watch.facts.name, stream.key, at, old, new, Code.UNSAID(), ""
+        )
         return Wanted(action, mode, frozenset({old}), frozenset(), cookie=stream.cookie)
 
     def _move(self, flow: int, ended: Ended) -> Move:
@@ -232,7 +243,9 @@ def steering(
         queue_of = [queues[flow % len(queues)] for flow in range(len(streams))]
         locations = []
         for stream, queue in zip(streams, queue_of, strict=True):
-            action = Action(ActionKind.INSERT, nic.name, stream.key, None, None, queue, "", "")
+            action = Action(
+                ActionKind.INSERT, nic.name, stream.key, None, None, queue, Code.UNSAID(), ""
+            )
             outcome = actuator.write(action)
             if outcome.errno:
                 raise OperatorError(outcome.left, exit_code=1)

@@ -38,6 +38,7 @@ from atfnd.model import (
     Protocol,
     Thread,
 )
+from atfnd.model.reason import Code
 from atfnd.observe import Observer
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.serve import Source
@@ -99,7 +100,7 @@ def shown(flows: int) -> Source:
             key=key, cookie=n, nic="eth0", state=FlowState.STEERED, app_cpu=n % 8,
             thread=thread, target_queue=n % 8, target_cpu=n % 8, location=n, rx_queue=n % 8,
             rx_cpu=n % 8, bytes=n * 1500, used_ns=now_ns, moved_ns=now_ns, rule_name="rest",
-            why="same core as the application",
+            why=Code.KERNEL("same core as the application"),
         )  # fmt: skip
         engine.memory.table.put(flow)
     in_force = InForce(policy)

@@ -27,6 +27,7 @@ from atfnd.model import (
     SocketSeen,
     Thread,
 )
+from atfnd.model.reason import Code
 
 __all__ = ["NIC", "RULE", "THREAD", "flow", "key", "memory_of", "one_rule", "seen"]
 
@@ -77,7 +78,7 @@ def flow(number: int, **changes: Any) -> Flow:
     plain = Flow(
         key=key(number), cookie=1000 + number, nic="nic", state=FlowState.WANTED, app_cpu=0,
         thread=THREAD, target_queue=None, target_cpu=None, location=None, rx_queue=None,
-        rx_cpu=None, bytes=0, used_ns=0, moved_ns=0, rule_name="rest", why="",
+        rx_cpu=None, bytes=0, used_ns=0, moved_ns=0, rule_name="rest", why=Code.UNSAID(),
     )  # fmt: skip
     return plain._replace(**changes)
 

@@ -35,6 +35,7 @@ from atfnd.engine.event import (
 from atfnd.engine.placement.steering_method import of_queue
 from atfnd.errors import refusable
 from atfnd.model import SteeringMethod, Topology, brief
+from atfnd.model.reason import Code, Why
 from atfnd.observe.machine.topology import CpuWatch
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -66,7 +67,7 @@ class Arming:
     def meet(self, session: NicSession) -> None:
         """A NIC that is new here, or was armed just now."""
         session.met = False
-        permit = UndoPermit(session.name, "an earlier run borrowed NAPI threads")
+        permit = UndoPermit(session.name, Code.BORROWED_BEFORE())
         self._executor.end_loans(session, permit)
         if not session.view.armed:
             self._inspect(session)
@@ -204,7 +205,7 @@ class Arming:
         self._executor.take(EntriesLooked(session.name))
         self._take_up_if_other(session, before)
 
-    def _take_up_if_other(self, session: NicSession, before: tuple[SteeringMethod, str]) -> None:
+    def _take_up_if_other(self, session: NicSession, before: tuple[SteeringMethod, Why]) -> None:
         if before != (session.view.method, session.view.method_why):
             self._executor.take(TakenUp(session.name))
 

@@ -11,6 +11,7 @@ from atfnd.engine.balancers import Balancers
 from atfnd.engine.command import AskBalancer, ReadBalancer
 from atfnd.engine.event import BalancerAsked, BalancerRead, BalancersFound, BansEnding, Event
 from atfnd.model import Restored
+from atfnd.model.reason import Code
 from atfnd.program.balance import bans, journaled, running, spared
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -66,9 +67,7 @@ class Balancing:
 
     async def _ask(self, command: AskBalancer) -> str | None:
         """Returns why it is not done, if so."""
-        ended = {
-            ban: UndoPermit(ban.nic, "the interrupt is another's now") for ban in command.ended
-        }
+        ended = {ban: UndoPermit(ban.nic, Code.OTHER_INTERRUPT()) for ban in command.ended}
         try:
             code, left = await self._executor.ban(command.pid, command.new, ended)
         except Unrecorded as refusal:
@@ -80,4 +79,4 @@ class Balancing:
         async with self._one:
             ours = (ban.pid for ban in bans(self._undo_journal) if ban.nic == nic)
             self._executor.take(BansEnding(frozenset(ours)))
-            return await self._executor.lift_bans(UndoPermit(nic, "asked for"))
+            return await self._executor.lift_bans(UndoPermit(nic, Code.ASKED_FOR()))

@@ -12,6 +12,7 @@ from functools import lru_cache
 from atfnd.daemon.in_force import InForce
 from atfnd.daemon.session import Sessions
 from atfnd.model import BUDGET_SETTINGS, Action, NicView, Outcome, Policy, brief
+from atfnd.model.reason import Why
 from atfnd.move.command import Ended
 from atfnd.move.verdict import Verdict
 from atfnd.policy.match.match import interface_rule
@@ -56,7 +57,8 @@ def tell(log: EventLog, outcome: Outcome, nic: NicView | None, policy: Policy) -
     if action.setting is not None and action.value is not None:
         old, new = outcome.before, action.value
         what = f"{action.setting} = {brief(action.value)}"
-    kind, why, code = action.kind.value, action.why, None
+    kind, code = action.kind.value, None
+    why: Why | str = action.why
     if outcome.errno:
         code = errno.errorcode.get(outcome.errno, str(outcome.errno))
         kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
@@ -70,7 +72,7 @@ def tell_end(log: EventLog, ended: Ended, nic: NicView | None, policy: Policy) -
     """How a move ended, on a NIC that is there still, or not (None)."""
     action = ended.action
     log.add(
-        ended.verdict.value, _how(ended), str(ended.why), nic=action.nic, flow=action.key,
+        ended.verdict.value, _how(ended), ended.why, nic=action.nic, flow=action.key,
         policy=action.rule_name or None, old=_place(action.queue, action.old),
         new=_place(action.queue, action.new), source=source_of(action, nic, policy),
     )  # fmt: skip

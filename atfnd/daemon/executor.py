@@ -59,6 +59,7 @@ from atfnd.model import (
     Restored,
     SteeringMethod,
 )
+from atfnd.model.reason import Why
 from atfnd.model.reception import by_any_name, of_reception
 from atfnd.observe import Observer
 from atfnd.program import balance, lending, setting
@@ -79,7 +80,7 @@ class UndoPermit(NamedTuple):
     """Our changes are no longer wanted: in a NIC, or in the whole machine (HOST)."""
 
     of: str
-    why: str
+    why: Why
 
     def check(self, of: str) -> None:
         """ValueError: this permit is for something else."""

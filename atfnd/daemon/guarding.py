@@ -30,6 +30,7 @@ from atfnd.daemon.session import NicSession
 from atfnd.engine.engine import Engine
 from atfnd.errors import OperatorError
 from atfnd.model import GuardState, NicGuard, Policy, SteeringMethod
+from atfnd.model.reason import Code
 from atfnd.observe import Observer
 from atfnd.policy.match.match import guarded, interface_rule
 from atfnd.serve.log.event_log import EventLog
@@ -297,7 +298,7 @@ class Guarding:
             why, nic=session.name,
         )  # fmt: skip
         try:
-            done = self._operator.set_aside(session, "the guard stopped steering")
+            done = self._operator.set_aside(session, Code.GUARD_STOPPED())
             refused = ", ".join(each.what for each in done if not each.done)
         except OSError as refusal:
             refused = refusal.strerror or str(refusal)

@@ -16,6 +16,7 @@ from atfnd.daemon.operator import OperatorCommands
 from atfnd.daemon.session import NicSession
 from atfnd.engine.event import ArmedAfterPause
 from atfnd.model import NicFacts, Policy
+from atfnd.model.reason import Code
 from atfnd.policy.match.match import armed
 from atfnd.program.journals.operator_journal import OperatorJournal
 
@@ -70,7 +71,7 @@ class InterfaceRules:
             elif session.view.armed and not may_write:
                 to_disarm.append(session)
         if to_disarm:
-            self._operator.disarm_now(to_disarm, "the policy says so")
+            self._operator.disarm_now(to_disarm, Code.POLICY_SAYS())
         for session in to_arm:
             with self._nics.while_there(session):
-                self._operator.arm_now(session, "the policy says so")
+                self._operator.arm_now(session, Code.POLICY_SAYS())

@@ -27,6 +27,7 @@ from atfnd.daemon.operator import OperatorCommands
 from atfnd.engine.engine import Engine
 from atfnd.errors import OperatorError
 from atfnd.model import Measurement, MeasuringStep, Policy
+from atfnd.model.reason import Code
 from atfnd.observe import Observer
 from atfnd.policy.file.load import load
 from atfnd.program.journals.operator_journal import OperatorJournal
@@ -146,7 +147,7 @@ class Measuring:
             elif armed and session.view.paused:
                 self._operator.bring_back(session)
             elif not armed and not session.view.paused:
-                done = self._operator.set_aside(session, "a measurement compares without atfnd")
+                done = self._operator.set_aside(session, Code.MEASURED())
                 if refused := ", ".join(each.what for each in done if not each.done):
                     raise EndedEarlyError(f"the kernel refused to undo {refused}")
         except OSError as refusal:

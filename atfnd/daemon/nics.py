@@ -30,6 +30,7 @@ from atfnd.engine.event import (
 )
 from atfnd.errors import OperatorError
 from atfnd.model import NicFacts
+from atfnd.model.reason import Code
 from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NicWatch
 from atfnd.program.journals.record_file import Unrecorded
@@ -160,7 +161,7 @@ class ServedNics:
         del self.sessions[name]
         self._executor.still(session)
         if new is None:
-            self._executor.forget(session, UndoPermit(name, "the interface is gone"))
+            self._executor.forget(session, UndoPermit(name, Code.NIC_GONE()))
         self.detach(session)
         if new is None:
             self._records.gone(name)

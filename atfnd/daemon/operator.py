@@ -20,6 +20,7 @@ from atfnd.engine.event import Armed, Disarmed, Paused, Resumed, TakenUp
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.errors import OperatorError
 from atfnd.model import FlowState, Restored
+from atfnd.model.reason import Code, Why
 from atfnd.program.balance import BALANCER
 from atfnd.program.host_settings import HOST
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -60,7 +61,7 @@ class OperatorCommands:
         session = self._session(nic)
         self.end_measurement(nic)
         self._order("arm", nic)
-        self.arm_now(session, "asked for")
+        self.arm_now(session, Code.ASKED_FOR())
         self._host.arm()
 
     async def disarm(self, nic: str | None) -> None:
@@ -72,7 +73,7 @@ class OperatorCommands:
         self.end_measurement(nic)
         but, hint = list[str](), "it is in force nevertheless; `atfnctl events` says more"
         try:
-            but += self.disarm_now(sessions, "asked for")[:1]
+            but += self.disarm_now(sessions, Code.ASKED_FOR())[:1]
         finally:
             refused = self._order("disarm", ALL if nic is None else nic)
         if refused is not None:
@@ -94,8 +95,8 @@ class OperatorCommands:
                 self._off([session], Paused)
             finally:
                 self._order("pause", nic)
-            done = self._take_out(session, "paused by the operator")
-            self._log.add("pause", "paused: our filters are out", "asked for", nic=nic)
+            done = self._take_out(session, Code.PAUSED())
+            self._log.add("pause", "paused: our filters are out", Code.ASKED_FOR(), nic=nic)
             self._executor.take(TakenUp(nic))
         done += [*self._host.pause(), *await self._arming.balancing.lift(nic)]
         if refused := ", ".join(each.what for each in done if not each.done):
@@ -114,7 +115,7 @@ class OperatorCommands:
         if not (session.view.paused or theirs or manual):
             return
         self._order("resume", nic)
-        self._log.add("resume", "resumed", "asked for", nic=nic)
+        self._log.add("resume", "resumed", Code.ASKED_FOR(), nic=nic)
         self._switch(session, Resumed)
         self._arming.take_back(session)
         self._host.take_back()
@@ -126,10 +127,10 @@ class OperatorCommands:
         session = self._session(nic)
         self.end_measurement(nic)
         try:
-            self.disarm_now([session], "restored by the operator")
+            self.disarm_now([session], Code.RESTORED())
         finally:
             self._order("disarm", nic)
-        done = self._take_out(session, "restored by the operator")
+        done = self._take_out(session, Code.RESTORED())
         self._executor.take(TakenUp(nic))
         return [*done, *self._host.pause(), *await self._arming.balancing.lift(nic)]
 
@@ -148,7 +149,7 @@ class OperatorCommands:
         stilled = [(name, self._executor.still(session)) for name, session in sessions.items()]
         return [f"moves of {name} did not end in order: {why}" for name, why in stilled if why]
 
-    def set_aside(self, session: NicSession, why: str) -> list[Restored]:
+    def set_aside(self, session: NicSession, why: Why) -> list[Restored]:
         """Pause a NIC, and record no order: the next run steers it as before. Interrupts that
         irqbalance leaves alone for us stay where they are. Returns the result for each
         change."""
@@ -170,7 +171,7 @@ class OperatorCommands:
             self._executor.take(TakenUp(name, manual=manual))
         self._host.look()
 
-    def arm_now(self, session: NicSession, why: str) -> None:
+    def arm_now(self, session: NicSession, why: Why) -> None:
         """From now on we may write to it."""
         name, old = session.name, _standing(session)
         self._switch(session, Armed)
@@ -183,7 +184,7 @@ class OperatorCommands:
             self._executor.take(TakenUp(name))
         self._host.look()
 
-    def disarm_now(self, sessions: Sequence[NicSession], why: str) -> list[str]:
+    def disarm_now(self, sessions: Sequence[NicSession], why: Why) -> list[str]:
         """Disarm all of them before anything else happens. Returns what could not be done in order
         then, in words; they are disarmed."""
         standing = {session.name: _standing(session) for session in sessions}
@@ -227,7 +228,7 @@ class OperatorCommands:
             return why
         return None
 
-    def _take_out(self, session: NicSession, why: str) -> list[Restored]:
+    def _take_out(self, session: NicSession, why: Why) -> list[Restored]:
         """Undo every filter and every setting of ours. The NIC is off, and undoing does not arm
         it."""
         try:
@@ -241,8 +242,8 @@ class OperatorCommands:
         except OSError as refusal:  # it is read again at the next look
             if refusal.errno == errno.ENODEV:
                 raise
-            why = refusal.strerror or str(refusal)
-            self._log.add("unread", "cannot be read after that", why, nic=session.name)
+            unread = refusal.strerror or str(refusal)
+            self._log.add("unread", "cannot be read after that", unread, nic=session.name)
         return done
 
     def _order(self, verb: str, nic: str) -> str | None:

@@ -170,7 +170,7 @@ class Pairing:
         for pair in found.pairs:
             said = (self._engine.why_forwarded(each, pair.egress) for each in pair.came_by)
             rule, why = next(filter(None, said), (None, None))
-            pairs.append(replace(pair, rule=rule, why=why))
+            pairs.append(replace(pair, rule=rule, why=None if why is None else str(why)))
         return replace(found, pairs=tuple(pairs))
 
     async def _paired(self, *counted: Counted) -> list[Pairs]:

@@ -211,7 +211,7 @@ class Reporter:
             owners=self._owners(nic),
             homes=self._homes_of(nic),
             receptions=dict(known.of_rules),
-            not_received=dict(known.why_not),
+            not_received={queue: str(why) for queue, why in known.why_not.items()},
             piloted=receiving.said(nic, self.memory, time.monotonic_ns()),
         )
 

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from atfnd.model import NicView, Outcome, Plan, Restored
+from atfnd.model.reason import Why
 from atfnd.nic import Nic
 from atfnd.program import setting
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -28,7 +29,7 @@ class Undoing:
         self,
         nic: Nic,
         view: NicView,
-        why: str,
+        why: Why,
         withdraw: Callable[[], Plan],
         report: Callable[[Sequence[Outcome]], object],
     ) -> list[Restored]:

@@ -67,7 +67,7 @@ def _method(nic: NicView) -> Iterator[Finding]:
     if nic.method is SteeringMethod.NONE:
         if nic.paused or any(conflict.blocks for conflict in nic.conflicts):
             return  # said below
-        reason = nic.method_why or caps.why or _MOVES[caps.actuator]
+        reason = str(nic.method_why) or caps.why or _MOVES[caps.actuator]
         what, advice = f"nothing can be steered here: {reason}", _gate(nic)
         yield Finding(nic.name, Level.BLOCKER, what, advice)
         return

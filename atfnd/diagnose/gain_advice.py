@@ -68,7 +68,7 @@ def _nothing(seen: Evidence) -> str:
 
 def _no_method(nic: NicView) -> str | None:
     if nic.method is SteeringMethod.NONE:
-        return nic.method_why
+        return str(nic.method_why)
     if nic.method is SteeringMethod.RFS:
         return "only RFS is possible here, and the kernel needs no daemon for that"
     return None

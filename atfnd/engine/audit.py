@@ -28,6 +28,7 @@ from atfnd.model import (
     Plan,
     SocketUse,
 )
+from atfnd.model.reason import Code, Why
 
 __all__ = [
     "adopt",
@@ -55,7 +56,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
     if flow is None:
         if action.kind is not ActionKind.INSERT or (outcome.errno and not outcome.found):
             return None
-        why = "its flow was given up while it was written"
+        why = Code.GIVEN_UP()
         delete = replace(action, kind=ActionKind.DELETE, new=None, why=why, generation=0)
         old = action.new if outcome.queue is None else outcome.queue
         return replace(delete, old=old, location=outcome.location)
@@ -66,7 +67,7 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
         # ENOENT: another program deleted it first; either way it is gone.
         if outcome.errno not in (0, errno.ENOENT):
             state = FlowState.STEERED if withdrawn else flow.state
-            table.put(flow._replace(state=state, why=outcome.left))
+            table.put(flow._replace(state=state, why=Code.KERNEL(outcome.left)))
         elif withdrawn:
             state = flow.state if flow.left is None else FlowState.WANTED
             bare = flow._replace(state=state, location=None, target_queue=None)
@@ -91,20 +92,20 @@ def record(outcome: Outcome, memory: Memory) -> Action | None:
     elif outcome.found:
         at, queue = outcome.location, outcome.queue
         found = flow._replace(state=FlowState.STEERED, location=at, target_queue=queue)
-        table.put(found._replace(moved_ns=outcome.at_ns, why=outcome.left))
+        table.put(found._replace(moved_ns=outcome.at_ns, why=Code.KERNEL(outcome.left)))
         if queue != action.new:
             memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
     elif action.kind is ActionKind.INSERT:
         full = outcome.errno == errno.ENOSPC
         state = FlowState.OVERFLOW if full else FlowState.WANTED
         memory.overflow += full and flow.state is not FlowState.OVERFLOW
-        table.put(flow._replace(state=state, target_queue=None, why=outcome.left))
+        table.put(flow._replace(state=state, target_queue=None, why=Code.KERNEL(outcome.left)))
     elif outcome.location is None:  # refused, and the old filter is lost
         lost = flow._replace(state=FlowState.WANTED, location=None, target_queue=None)
-        table.put(lost._replace(moved_ns=outcome.at_ns, why=outcome.left))
+        table.put(lost._replace(moved_ns=outcome.at_ns, why=Code.KERNEL(outcome.left)))
         memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
     else:
-        table.put(flow._replace(why=outcome.left))
+        table.put(flow._replace(why=Code.KERNEL(outcome.left)))
     return None
 
 
@@ -154,7 +155,7 @@ def overtaken(outcome: Outcome, nic: NicView, memory: Memory) -> None:
         memory.table.defer(flow.key, outcome.at_ns + memory.in_force.hold_down_ns)
 
 
-def _without_filter(flow: Flow, why: str, at_ns: int, port: Flow | None) -> Flow:
+def _without_filter(flow: Flow, why: Why, at_ns: int, port: Flow | None) -> Flow:
     """A flow whose filter made room: its port's filter may lead it where its own did."""
     there = port is not None and port.target_queue == flow.target_queue
     state = FlowState.PORT if there else FlowState.OVERFLOW
@@ -177,9 +178,9 @@ def moved(
     news = flow.move is None or (flow.move.verdict, flow.move.why) != (move.verdict, move.why)
     unsteered = flow.location is None
     target = None if unsteered else flow.target_queue
-    why = f"not moved yet: {move.why}"
+    why = Code.NOT_MOVED(move.why)
     if not unsteered:
-        why = f"its filter still leads it to queue {target}; {why}"
+        why = Code.STILL_LED(target, why)
     memory.table.put(flow._replace(move=move, why=why, target_queue=target))
     return news
 
@@ -211,7 +212,7 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
     for key in table.others(alive.keys()):
         flow = table.get(key)
         if flow is not None:
-            plan += gone(flow.cookie, memory, "its socket is gone")
+            plan += gone(flow.cookie, memory, Code.SOCKET_GONE())
     plan += _expired(alive, memory, now_ns)
     return tuple({(a.key, a.kind): a for a in plan}.values())
 
@@ -229,7 +230,7 @@ def _expired(alive: Iterable[FlowKey], memory: Memory, now_ns: int) -> Iterator[
             idle_ns[flow.rule_name] = memory.in_force.idle_ns(flow.rule_name)
         after_ns = t_delete_in_force_ns(idle_ns[flow.rule_name], len(table), table.capacity)
         if now_ns - flow.used_ns > after_ns:
-            yield from idle(flow.cookie, memory, f"idle for more than {after_ns / 1e9:.1f} s")
+            yield from idle(flow.cookie, memory, Code.IDLE(after_ns / 1e9))
 
 
 def threads_ended(tids: Collection[int], memory: Memory) -> None:
@@ -288,12 +289,9 @@ def check_filters(
                 if memory.would_be_listed(flow, now_ns):
                     memory.not_dropped(flow.key)
                 continue
-            state, why = (
-                FlowState.MANUAL,
-                f"another program pointed its filter to queue {held.queue}",
-            )
+            state, why = FlowState.MANUAL, Code.REPOINTED(held.queue)
         elif not nic.caps.asynchronous or memory.was_there(flow):
-            why = f"another program removed its filter at location {flow.location}"
+            why = Code.REMOVED(flow.location)
             state = FlowState.MANUAL
         elif not memory.would_be_listed(flow, now_ns):
             continue
@@ -329,7 +327,7 @@ def adopt(
         cpu = None if queue is None else queue.cpu
         app_cpu = min(memory.online(nic), default=None) if cpu is None else cpu
         if use is None or queue is None or app_cpu is None or memory.table.full():
-            why = "left by an earlier run, and its socket is gone"
+            why = Code.LEFT_BY_EARLIER_RUN()
             plan.append(
                 Action(
                     ActionKind.DELETE,
@@ -349,7 +347,7 @@ def adopt(
             app_cpu=app_cpu, thread=None, target_queue=left.queue, target_cpu=cpu,
             location=left.location, rx_queue=None, rx_cpu=use.rx_cpu, bytes=use.bytes,
             used_ns=now_ns, moved_ns=0,
-            rule_name="", why="adopted from an earlier run; its thread has not moved since",
+            rule_name="", why=Code.ADOPTED(),
         )  # fmt: skip
         memory.table.put(flow)
         adopted.append(flow)

@@ -21,6 +21,7 @@ from atfnd.engine.command import (
     ReadBalancer,
 )
 from atfnd.model import Ban, Bans, NicView, SteeringMethod, cpu_list
+from atfnd.model.reason import Code
 
 __all__ = ["Balancers"]
 
@@ -79,8 +80,7 @@ class Balancers:
                 kept |= {ban.irq}
                 yield ForgetBan(ban, theirs=True)
                 what = f"irqbalance (pid {pid}) was asked to move interrupt {ban.irq} again"
-                why = f"another program asked it to: left alone until `atfnctl resume {ban.nic}`"
-                yield Log("manual", what, why, {"nic": ban.nic})
+                yield Log("manual", what, Code.BAN_LIFTED(ban.nic), {"nic": ban.nic})
             elif not _may_have(nics.get(ban.nic), ban.irq):
                 stale.append(ban)
         more = {name: irqs for name, nic in nics.items() if (irqs := _irqs(nic) - kept)}
@@ -102,7 +102,7 @@ class Balancers:
             which = f"interrupts {cpu_list(irqs)}"
             if refused is None:
                 what = f"irqbalance (pid {asked.pid}) leaves {which} alone"
-                yield Log("ban", what, "their queues are ours", {"nic": name})
+                yield Log("ban", what, Code.BANNED(), {"nic": name})
                 if name in nics:
                     yield LookAtInterrupts(name, irqs)
             elif not before:

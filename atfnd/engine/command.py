@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from atfnd.model import Action, Ban, FlowKey, Match, Outcome, Plan
+from atfnd.model.reason import Why
 from atfnd.move.command import Ended
 from atfnd.move.event import Event as MoveEvent
 from atfnd.move.event import Wanted
@@ -187,7 +188,7 @@ class PutBackHostSetting(NamedTuple):
     `HostSettingRefused` is wanted."""
 
     setting: str
-    why: str
+    why: Why
 
 
 class LeaveHostSetting(NamedTuple):
@@ -221,7 +222,7 @@ class Log(NamedTuple):
 
     kind: str
     what: str
-    why: str
+    why: Why | str
     fields: Mapping[str, Any] = {}
 
 

@@ -159,7 +159,7 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
-from atfnd.model.reason import Code
+from atfnd.model.reason import Code, Why
 from atfnd.model.rss_hash import (
     flow_type_words,
     hash_known,
@@ -274,7 +274,7 @@ class Engine:
     def _resumed(self, event: Resumed, now_ns: int) -> None:
         known = self.memory.nics[event.nic]
         known.stand(armed=known.armed_again)
-        known.view = replace(known.view, poor_key="")
+        known.view = replace(known.view, poor_key=None)
 
     def _armed_after_pause(self, event: ArmedAfterPause, now_ns: int) -> None:
         self.memory.nics[event.nic].armed_after_pause = event.armed
@@ -360,7 +360,7 @@ class Engine:
         self._begin(plan)
         done = "deleted" if nic.armed else "left, for the NIC is not armed"
         what = f"{len(flows)} filters taken over, {len(plan)} orphans {done}"
-        self._log("adopt", what, "left by an earlier run", nic=name)
+        self._log("adopt", what, Code.FROM_EARLIER_RUN(), nic=name)
 
     def _settings_due(self, event: SettingsDue, now_ns: int) -> None:
         nic, memory = self.memory.nics[event.nic].view, self.memory
@@ -407,14 +407,14 @@ class Engine:
         known.displaced = were | known.displaced
         back = queues.back_home(there, known.displaced, topology, serve_on)
         gone = [(queue, cpu) for queue, cpu in left if queue.index in known.displaced]
-        self._put(known.view, gone, queues.OFFLINE)
-        self._put(known.view, back, queues.ONLINE)
+        self._put(known.view, gone, Code.NEAREST())
+        self._put(known.view, back, Code.ONLINE_AGAIN())
 
     def _queues_loosened(self, event: QueuesLoosened, now_ns: int) -> None:
         nic, cpus = self.memory.nics[event.nic].view, event.cpus
         if nic.armed:
             where = [(q, cpus[q.index]) for q in nic.queues if q.index in cpus]
-            self._put(nic, where, queues.LINK_FLAP)
+            self._put(nic, where, Code.LINK_FLAP())
 
     def _interrupts_spared(self, event: InterruptsSpared, now_ns: int) -> None:
         """What irqbalance moved before it was asked goes back, once."""
@@ -424,9 +424,9 @@ class Engine:
             if queue.irq in event.irqs and wrote.isdecimal():
                 where.append((queue, int(wrote)))
         if nic.armed:
-            self._put(nic, where, queues.UNASKED)
+            self._put(nic, where, Code.BALANCER_UNASKED())
 
-    def _put(self, nic: NicView, where: Iterable[tuple[Queue, int]], why: str) -> None:
+    def _put(self, nic: NicView, where: Iterable[tuple[Queue, int]], why: Why) -> None:
         """Put queues that the kernel moved by itself on these CPUs, except those that another
         program has placed."""
         settings = {of_queue("queue-cpu", queue.index): (queue, cpu) for queue, cpu in where}
@@ -451,7 +451,7 @@ class Engine:
         """The last look at what is forwarded left everything as it is, and waits for nothing."""
         return self.forwarding.settled
 
-    def why_forwarded(self, ingress: str, egress: str) -> tuple[str, str] | None:
+    def why_forwarded(self, ingress: str, egress: str) -> tuple[str, Why] | None:
         """As `Forwarding.why`."""
         return self.forwarding.why(ingress, egress)
 
@@ -614,8 +614,8 @@ class Engine:
         for cpu in sorted(before ^ memory.full.cpus):
             full = cpu in memory.full.cpus
             if any(flow.app_cpu == cpu for flow in memory.table):
-                why = Code.LEFT_FULL(cpu) if full else f"CPU {cpu} has time for its packets again"
-                self._log("full" if full else "not-full", f"CPU {cpu}", str(why))
+                why = (Code.LEFT_FULL if full else Code.CPU_HAS_TIME)(cpu)
+                self._log("full" if full else "not-full", f"CPU {cpu}", why)
         if before or memory.full.cpus or memory.full.unfinished:
             self._begin(steer.relieve(self.views, memory, now_ns))
 
@@ -627,7 +627,7 @@ class Engine:
             kind = "over-budget" if cpu.over else "in-budget"
             what = "moves wait for CPU time of atfnd itself" if cpu.over else "moves wait no more"
             share = 0.0 if used is None else used.used
-            why = f"it used {share:.2%} of a core lately, and may use {cpu.share:.2%}"
+            why = Code.OWN_CPU(share, cpu.share)
             self._log(kind, what, why)
         if cpu.waiting:
             self._begin(steer.paid(self.views, self.memory, now_ns))
@@ -916,7 +916,7 @@ class Engine:
             last_end[queue] = end
             if verdict in (Verdict.DEFERRED, Verdict.REFUSED):
                 follow.stayed(ended.action, self.memory, now_ns, anew=news)
-                self.forwarding.stayed(ended.action, str(ended.why))
+                self.forwarding.stayed(ended.action, ended.why)
         elif not key.listens and self._is_being_born(key):
             news = False  # the end of what was wanted before: its first filter replaced that
         elif self._born(key, now_ns, failed=verdict in (Verdict.DEFERRED, Verdict.REFUSED)):
@@ -1047,7 +1047,7 @@ class Engine:
     def _say(self, command: Command) -> None:
         self._commands.append(command)
 
-    def _log(self, kind: str, what: str, why: str, **fields: Any) -> None:
+    def _log(self, kind: str, what: str, why: Why | str, **fields: Any) -> None:
         self._say(Log(kind, what, why, fields))
 
     def _begin(self, plan: Plan) -> None:

@@ -34,6 +34,7 @@ from atfnd.model import (
     ThreadReads,
     Topology,
 )
+from atfnd.model.reason import Why
 from atfnd.move.command import Ended
 
 __all__ = [
@@ -467,7 +468,7 @@ class UndoDue(NamedTuple):
     """Our changes are to be taken out of a NIC, of which no move waits or is under way."""
 
     nic: str
-    why: str
+    why: Why
 
 
 class TakenOut(NamedTuple):

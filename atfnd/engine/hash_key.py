@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from atfnd.model import Action, NicView, Plan
 from atfnd.model.nic import RSS_KEY
+from atfnd.model.reason import Code, Why
 from atfnd.model.rss_hash import symmetric_transform
 from atfnd.model.toeplitz import symmetric_key
 
@@ -45,33 +46,33 @@ def due(nic: NicView, originals: Mapping[str, str]) -> Plan:
     ours = symmetric_key(len(now) // 2).hex()
     transform = symmetric_transform(nic, seen=now != ours)  # another key has to be proven anew
     why_not = nic.poor_key
-    if transform is not None and not why_not:
-        why_not = f"its hash is symmetric without a key ({transform.value})"
-    if nic.symmetric_hash and not why_not:
-        value, why = ours, "both directions of a flow come to queues of one number"
+    if transform is not None and why_not is None:
+        why_not = Code.SYMMETRIC_ALREADY(transform.value)
+    if nic.symmetric_hash and why_not is None:
+        value, why = ours, Code.SYMMETRIC()
     else:
         value = originals.get(RSS_KEY, now)
-        why = why_not if nic.symmetric_hash else "no rule asks for a symmetric hash any more"
+        why = why_not if why_not is not None and nic.symmetric_hash else Code.SYMMETRIC_UNASKED()
     return () if value == now else (Action.of_setting(nic.name, RSS_KEY, value, why),)
 
 
-def why_poor(nic: NicView, spread: Spread) -> str:
+def why_poor(nic: NicView, spread: Spread) -> Why | None:
     """Why the key that we wrote is to be taken back: it brings nearly all packets to one queue, and
-    the key before did not. Empty: it is not, or that cannot be judged yet."""
+    the key before did not. None: it is not, or that cannot be judged yet."""
     now = nic.settings.get(RSS_KEY)
     counted = [each.packets if each.by_rss is None else each.by_rss for each in nic.stats.queues]
     packets = tuple(each for each in counted if each is not None)
     if now is None or nic.rss is None or len(packets) < len(counted) or len(set(nic.rss.table)) < 2:
-        return ""
+        return None
     anew = now != spread.key or len(packets) != len(spread.packets)
     came = () if anew else tuple(a - b for a, b in zip(packets, spread.packets, strict=True))
     if anew or min(came, default=0) < 0:
         spread.key, spread.packets = now, packets
         spread.before = max(packets, default=0) / sum(packets) if sum(packets) >= MANY else 0.0
-        return ""
+        return None
     if now != symmetric_key(len(now) // 2).hex() or sum(came) < MANY or spread.before > FAIR:
-        return ""
+        return None
     share = max(came) / sum(came)
     if share < POOR:
-        return ""
-    return f"with its key one queue received {share:.0%} of {sum(came)} packets"
+        return None
+    return Code.KEY_POOR(share, sum(came))

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from atfnd.engine.command import LeaveHostSetting, Log, PutBackHostSetting, WriteHostSetting
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, HostSetting, HostStanding, Plan
+from atfnd.model.reason import Code, Why
 
 __all__ = ["due", "ended", "planned", "shown"]
 
-_MANUAL = "another program changed it: left alone until `atfnctl resume`"
 _UNKNOWN = "the kernel shows it in its first network namespace only"
-_UNASKED = "the policy asks for it no more"
+_POLICY = "the policy"
 
 Known = Mapping[str, HostSetting]
 Commands = Iterator[WriteHostSetting | PutBackHostSetting | LeaveHostSetting | Log]
@@ -38,10 +38,10 @@ def due(read: Known, memory: Memory, *, again: bool) -> Commands:
     for name, each in read.items():
         if each.changed:
             yield LeaveHostSetting(name)
-            yield Log("manual", f"{name} is {each.now}", _MANUAL)
+            yield Log("manual", f"{name} is {each.now}", Code.HOST_MANUAL())
         elif name not in wanted:
             if armed is not None or not memory.nics:
-                yield from _back(name, each, memory, _UNASKED)
+                yield from _back(name, each, memory, Code.UNASKED(_POLICY))
         elif armed is not None and _differs(each, wanted[name]) and name not in known.refused:
             yield WriteHostSetting(_action(armed, name, each, wanted[name]))
 
@@ -54,7 +54,7 @@ def ended(read: Known, memory: Memory) -> Commands:
     wanted = memory.in_force.softirq_budget.values if _armed(memory) is not None else {}
     for name, each in read.items():
         if name not in wanted:
-            yield from _back(name, each, memory, "asked for")
+            yield from _back(name, each, memory, Code.ASKED_FOR())
 
 
 def planned(nic: str, memory: Memory) -> Plan:
@@ -79,11 +79,11 @@ def _standing(name: str, each: HostSetting, memory: Memory) -> HostStanding:
         state, why = "refused", memory.host.refused[name][1]
     elif wanted is None:
         if each.original is not None:
-            state, why = "set", f"{_UNASKED}: it goes back once an interface is armed, or restored"
+            state, why = "set", str(Code.HOST_GOES_BACK(Code.UNASKED(_POLICY)))
     elif each.now is None:
         state, why = "unknown", _UNKNOWN
     elif each.changed or each.manual:
-        state, why = "manual", _MANUAL
+        state, why = "manual", str(Code.HOST_MANUAL())
     elif each.now == wanted:
         state = "set"
     else:
@@ -102,10 +102,10 @@ def _differs(each: HostSetting, wanted: str) -> bool:
 
 
 def _action(nic: str, name: str, each: HostSetting, value: str) -> Action:
-    why = f"the policy asks for it, of the whole machine; it was {each.now}"
+    why = Code.HOST_ASKED(each.now)
     return Action.of_setting(nic, name, value, why)
 
 
-def _back(name: str, each: HostSetting, memory: Memory, why: str) -> Iterator[PutBackHostSetting]:
+def _back(name: str, each: HostSetting, memory: Memory, why: Why) -> Iterator[PutBackHostSetting]:
     if each.original is not None and name not in memory.host.refused:
         yield PutBackHostSetting(name, why)

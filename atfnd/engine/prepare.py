@@ -16,13 +16,14 @@ from dataclasses import replace
 from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.model import Action, ActionKind, Cpu, NicView, Plan, Queue, SteeringMethod, Topology
 from atfnd.model.nic import RFS_TABLE
+from atfnd.model.reason import Code, Why
 
 __all__ = ["homes", "prepare"]
 
 RFS_ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
 ANOTHER_STEERING = {
     # i40e, flow director: it samples what is transmitted and adds filters of its own
-    "priv:flow-director-atr": "ATR would steer the flows that are steered here",
+    "priv:flow-director-atr": Code.ONE_OWNER_ATR(),
 }
 
 
@@ -65,7 +66,7 @@ def homes(
     return {index: cpu for index, cpu in placed.items() if cpu is not None}
 
 
-def _set(nic: NicView, setting: str, value: str, why: str) -> Iterator[Action]:
+def _set(nic: NicView, setting: str, value: str, why: Why) -> Iterator[Action]:
     """Write one setting, if it is there, has another value, and is ours to write."""
     if setting in nic.settings and setting not in nic.manual and nic.settings[setting] != value:
         yield Action.of_setting(nic.name, setting, value, why)
@@ -76,11 +77,9 @@ def _one_owner(nic: NicView) -> Iterator[Action]:
         yield from _set(nic, setting, "off", why)
     partner = (nic.unowned_rfs or nic.keeps_rfs) and nic.refuses_rfs() is None
     for queue in () if partner else nic.queues:
-        why = "aRFS and RFS would steer the flows that are steered here"
-        yield from _set(nic, of_queue(RFS_FLOWS, queue.index), "0", why)
+        yield from _set(nic, of_queue(RFS_FLOWS, queue.index), "0", Code.ONE_OWNER_RFS())
     for queue in nic.queues:
-        why = "RPS would hand packets on from the CPU they were steered to"
-        yield from _set(nic, of_queue("rps-cpus", queue.index), "", why)
+        yield from _set(nic, of_queue("rps-cpus", queue.index), "", Code.ONE_OWNER_RPS())
 
 
 def _rfs(nic: NicView) -> Iterator[Action]:
@@ -89,14 +88,13 @@ def _rfs(nic: NicView) -> Iterator[Action]:
     entries = int(nic.settings.get(RFS_TABLE, "0"))
     if not entries:
         entries = RFS_ENTRIES
-        why = "RFS looks up here on which CPU a flow was last used"
-        yield from _set(nic, RFS_TABLE, str(entries), why)
+        yield from _set(nic, RFS_TABLE, str(entries), Code.RFS_TABLE())
     share = max(1, entries // max(1, len(nic.queues)))
     count = 1 << (share.bit_length() - 1)
     for queue in nic.queues:
         setting = of_queue(RFS_FLOWS, queue.index)
         if nic.settings.get(setting) == "0":
-            why = f"RFS for queue {queue.index}: {nic.method_why}"
+            why = Code.RFS_OF_QUEUE(queue.index, nic.method_why)
             yield from _set(nic, setting, str(count), why)
 
 
@@ -149,9 +147,9 @@ def _confined(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
         cpu = cpus.get(queue.index)
         if cpu is not None and (now := _confined_to(nic, queue)) != cpu:
             several = nic.settings[of_queue("queue-cpu", queue.index)]
-            why = f"queue {queue.index} may be delivered on any of CPUs {several}"
+            why = Code.UNCONFINED(queue.index, several)
             if now is not None:
-                why = f"the policy serves no queue on CPU {now}: serve_on is {nic.serve_on}"
+                why = Code.NOT_SERVED(now, nic.serve_on)
             yield Action(
                 ActionKind.QUEUE_CPU, nic.name, None, None, queue.cpu, cpu, why, "", queue.index
             )
@@ -162,5 +160,5 @@ def _completions(nic: NicView, cpus: dict[int, int]) -> Iterator[Action]:
     if sum(setting.startswith("xps-cpus:") for setting in nic.settings) != len(nic.queues):
         return
     for index, cpu in cpus.items():
-        why = f"what CPU {cpu} sends completes on CPU {cpu}, where queue {index} is"
+        why = Code.XPS(cpu, cpu, index)
         yield from _set(nic, of_queue("xps-cpus", index), str(cpu), why)

@@ -39,6 +39,7 @@ from atfnd.model import (
     Reception,
     ReceptionMode,
 )
+from atfnd.model.reason import Code, Why
 from atfnd.model.reception import (
     DEFER,
     OF_NAPI,
@@ -57,7 +58,7 @@ _KINDS = *OF_NAPI, THREAD
 class _Wish(NamedTuple):
     setting: str
     value: str
-    why: str
+    why: Why
     rule_name: str
 
 
@@ -178,7 +179,7 @@ def _wishes(nic: NicView, memory: Memory) -> Iterator[_Wish]:
     """The value that each setting should have, as far as a policy has a say in it."""
     known = memory.nics[nic.name].reception
     if of_device(nic):
-        why_not = "this kernel knows it of the whole interface only (before 6.13)"
+        why_not = Code.WHOLE_INTERFACE()
         known.why_not.update(dict.fromkeys(known.of_rules, why_not))
         for queue in nic.queues[:1]:
             yield from _of_one(nic, queue, "", nic.reception, "", memory)
@@ -201,37 +202,37 @@ def _of_one(
             thread = {} if reception.polling is None else {THREAD: reception.polling}
             values = {**thread, **reception.values}
         else:
-            known.why_not |= dict.fromkeys(served, f"{reception.mode.value}: {why_not}")
+            known.why_not |= dict.fromkeys(served, Code.MODE_LACKS(reception.mode.value, why_not))
     whose = f"policy {rule}" if rule else f"the policy of {nic.name}"
     for kind in (*values, *(each for each in _KINDS if each not in values)):
         name = kind + suffix
         if kind in values:
             if name in nic.settings:
-                yield _Wish(name, values[kind], f"{whose} asks for {reception}", rule)
+                yield _Wish(name, values[kind], Code.RECEPTION_ASKED(whose, reception), rule)
         elif name in known.found and name in nic.settings:
-            yield _Wish(name, known.found[name], f"{whose} asks for it no more", rule)
+            yield _Wish(name, known.found[name], Code.UNASKED(whose), rule)
     for kind in values:
         if (refusal := known.refused.get(kind + suffix)) is not None:
-            known.why_not |= dict.fromkeys(served, f"{reception.mode.value}: {refusal}")
+            known.why_not |= dict.fromkeys(served, Code.MODE_LACKS(reception.mode.value, refusal))
 
 
 def _lacking(
     nic: NicView, queue: Queue, suffix: str, reception: Reception, memory: Memory
-) -> str | None:
+) -> Why | None:
     """Why this mode cannot be had there. None: it can be tried."""
     if reception.mode is ReceptionMode.AUTO:
-        return "this kernel knows it of the whole interface only (before 6.13)"
+        return Code.WHOLE_INTERFACE()
     if reception.timeout_ns and not {TIMEOUT + suffix, DEFER + suffix} <= nic.settings.keys():
-        return "which NAPI serves the queue is not known"
+        return Code.NAPI_UNKNOWN()
     if reception.limit_ns and SUSPEND + suffix not in nic.settings:
-        return "this kernel has no irq-suspend-timeout (6.13)"
+        return Code.NO_SUSPEND()
     has_thread = queue.threaded and reception.mode is not ReceptionMode.BUSY
     if reception.polling and THREAD + suffix not in nic.settings and not has_thread:
-        return "its NAPI cannot have a thread"
+        return Code.NAPI_WITHOUT_THREAD()
     if reception.mode is ReceptionMode.BUSY and not suffix:
-        return "this kernel cannot have one NAPI polled without end (6.19)"
+        return Code.NO_BUSY()
     if reception.mode is ReceptionMode.BUSY and not _spare_cpu(nic, queue, memory):
-        return "it would take the last CPU that is not isolated"
+        return Code.LAST_CPU()
     return None
 
 

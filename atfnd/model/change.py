@@ -9,8 +9,11 @@ from errno import EEXIST, ENODEV, ENOENT, ESTALE
 from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
+from atfnd.model.reason import Code, Why
 
 __all__ = ["Action", "ActionKind", "Outcome", "Plan", "Planned", "Restored", "brief"]
+
+_UNSAID = Code.UNSAID()
 
 
 class ActionKind(Enum):
@@ -32,7 +35,7 @@ class Action:
     location: int | None
     old: int | None  # queue (or CPU for QUEUE_CPU) before
     new: int | None  # and after
-    why: str
+    why: Why
     rule_name: str
     queue: int | None = None  # QUEUE_CPU: the queue moved
     setting: str | None = None  # SETTING: its name (`nic.Nic.settings`)
@@ -43,7 +46,12 @@ class Action:
 
     @classmethod
     def of_setting(
-        cls, nic: str, setting: str, value: str | None, why: str = "", rule_name: str = ""
+        cls,
+        nic: str,
+        setting: str,
+        value: str | None,
+        why: Why = _UNSAID,
+        rule_name: str = "",
     ) -> Action:
         """Write this value to this setting."""
         kind = ActionKind.SETTING
@@ -60,7 +68,7 @@ class Action:
             "value": self.value,
             "old": self.old,
             "new": self.new,
-            "why": self.why,
+            "why": str(self.why),
             "policy": self.rule_name or None,
         }
 

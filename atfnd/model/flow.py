@@ -243,11 +243,11 @@ class Flow(NamedTuple):
     used_ns: int  # last time it was seen in use
     moved_ns: int  # last time its filter changed, 0 for never
     rule_name: str  # of the policy's rule that steers it; empty for one of an earlier run
-    why: str
+    why: Why
     move: Move | None = None  # how the last one ended
     born_ns: int | None = None  # established, or first seen
     direction: Direction | None = None
-    fell_back: str | None = None  # why it is not placed as its policy asks, and where instead
+    fell_back: Why | None = None  # why it is not placed as its policy asks, and where instead
     left: Why | None = None  # why no filter is written for it: RSS delivers it
     listener: Thread | None = None  # of a port's entry: whose filter it is
     home: Distance = Distance.CPU  # the part of the machine that its thread stays in

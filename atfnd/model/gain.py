@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from atfnd.model.flow import Habit
 from atfnd.model.nic import SteeringMethod
+from atfnd.model.reason import Why
 from atfnd.model.topology import Distance
 
 __all__ = ["ApplicationGain", "ArmingVerdict", "Gain", "Levels", "NicGain"]
@@ -100,7 +101,7 @@ class NicGain:
     nic: str
     armed: bool
     method: SteeringMethod
-    method_why: str
+    method_why: Why
     probed: bool  # the method was shown to work; else it is expected of the driver
     reads: ReadSpread
     off: Mapping[Habit, int]  # bytes read off their CPU, by the habit of the thread that read them

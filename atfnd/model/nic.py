@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
 from atfnd.model.policy import ANY_CPU, Mode, ServeOn
+from atfnd.model.reason import Code, Why
 from atfnd.model.reception import Reception
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ += ["LAB_LINK", "Filter", "FlowType", "HashSeen", "Queue", "QueueStats",
 __all__ += ["Transform", "thread_switch", "thread_switches"]
 
 
+_UNSAID = Code.UNSAID()
 LAB_LINK = "r0"  # a lab NIC's interface, in its namespace
 FlowType = tuple[int, int]  # (family, protocol)
 
@@ -276,7 +278,7 @@ class NicView(NicFacts):
     paused: bool = False  # by the operator: our filters are out, nothing is changed
     budget: int | None = None  # at most so many filters of ours; None: the NIC's own limit
     method: SteeringMethod = SteeringMethod.FILTERS
-    method_why: str = ""
+    method_why: Why = _UNSAID
     manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
     foreign: int | None = None  # filters of others, at the last look at them
     theirs: tuple[Filter, ...] = ()  # those
@@ -291,7 +293,7 @@ class NicView(NicFacts):
     keeps_rfs: bool = False  # on such queues, RFS stays as it was found
     symmetric_hash: bool = False  # the policy asks for a hash that both directions of a flow share
     serve_on: ServeOn = ANY_CPU  # where its queues may be delivered
-    poor_key: str = ""  # why the key for that was taken back
+    poor_key: Why | None = None  # why the key for that was taken back
     hash_seen: Mapping[FlowType, HashSeen] = field(default_factory=dict)
     orders: frozenset[Mode] = frozenset(Mode)  # of the policy's rules that steer
     reception: Reception = field(default_factory=Reception)  # the policy's, of its queues
@@ -331,17 +333,16 @@ class NicView(NicFacts):
         value = self.settings.get(f"{kind}:{queue}", self.settings.get(kind))
         return None if value is None else int(value)
 
-    def refuses_rfs(self) -> str | None:
+    def refuses_rfs(self) -> Why | None:
         """Why no queue may have RFS beside filters. None: they may."""
         if self.method is not SteeringMethod.FILTERS:
             return self.method_why
         if self.caps.arfs:
-            driver = self.caps.driver
-            return f"{driver} may turn RFS into filters of its own (aRFS) while ntuple is on"
+            return Code.RFS_FILTERS(self.caps.driver)
         if RFS_TABLE not in self.settings:
-            return "the kernel offers no RFS here"
+            return Code.NO_RFS()
         if RFS_TABLE in self.manual:
-            return f"another program changed {RFS_TABLE}"
+            return Code.RFS_TABLE_MANUAL(RFS_TABLE)
         return None
 
     def rfs_serves(self) -> bool:

@@ -45,6 +45,7 @@ class Event:
     new: str | None = None
     source: str | None = None  # file:line of the policy's rule
     errno: str | None = None  # ENOSPC: the kernel refused
+    why_code: str | None = None  # of a reason that has one (`model.reason.Code`)
 
 
 class CpuUse(NamedTuple):

@@ -223,7 +223,7 @@ def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
 
 def _same(one: Wanted, other: Wanted) -> bool:
     """They want the same, whatever the reason."""
-    action, again = (replace(each.action, why="", rule_name="") for each in (one, other))
+    action, again = (replace(each.action, why=Code.UNSAID(), rule_name="") for each in (one, other))
     return action == again and one[1:] == other[1:]
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.model import Action, Outcome
+from atfnd.model.reason import Code, Why
 from atfnd.model.reception import TIMEOUT, other_name
 from atfnd.move.frozenmap import FrozenMap
 from atfnd.move.timer import Times
@@ -68,23 +69,22 @@ class Loan(NamedTuple):
 
     def borrow(self, nic: str, settings: Mapping[str, str]) -> Loan:
         """Ask for these, too."""
-        why = "what keeps the order of flows waits for a queue that can be quiesced"
         values = {
             name: _NO_TIMEOUT if name.partition(":")[0] == TIMEOUT else BORROWED
             for name in settings
         }
-        return self._ask(nic, values, why)._replace(wanted=FrozenMap(settings))
+        return self._ask(nic, values, Code.BORROWED())._replace(wanted=FrozenMap(settings))
 
     def give_back(self) -> Loan:
         """Ask for the end of it."""
-        return self._ask(self.nic, self.settings, "it was borrowed for moves")
+        return self._ask(self.nic, self.settings, Code.WAS_BORROWED())
 
     def kept(self, setting: str) -> Loan:
         """A policy has switched this, which is not given back, by whatever name it was borrowed."""
         settings = self.settings.without(setting).without(other_name(setting) or "")
         return self._replace(settings=settings)
 
-    def _ask(self, nic: str, values: Mapping[str, str], why: str) -> Loan:
+    def _ask(self, nic: str, values: Mapping[str, str], why: Why) -> Loan:
         asked = (Action.of_setting(nic, each, values[each], why) for each in sorted(values))
         return self._replace(nic=nic, asked=tuple(replace(each, loan=True) for each in asked))
 

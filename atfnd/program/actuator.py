@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 from atfnd.model import Action, ActionKind, FlowKey, Match, Outcome, Protocol, Queue
+from atfnd.model.reason import Code
 from atfnd.move.event import Asleep, Event, HandedOn, HoldLost, Polled, Seen
 from atfnd.move.port import rfs_queue
 from atfnd.nic import Nic
@@ -62,7 +63,7 @@ def trial(nic: str) -> Trial:
     """Yields the writes and deletes of a filter that matches no flow, so that how long a write
     takes is up to date. Returns the last outcome: a refusal, after which nothing is tried."""
     for _ in range(TRIALS):
-        why = "a write is measured"
+        why = Code.TRIAL_WRITE()
         outcome = yield Action(ActionKind.INSERT, nic, NOBODY, None, None, 0, why, "")
         if outcome.errno:
             break

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from atfnd.errors import OperatorError
 from atfnd.model import Restored
+from atfnd.model.reason import Code
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.program import balance, setting
@@ -67,7 +68,7 @@ def _forget(name: str, journal: FilterJournal, undo_journal: UndoJournal) -> Non
 def _undone(nic: Nic, journal: FilterJournal, undo_journal: UndoJournal) -> Iterator[Restored]:
     named = len(journal.left.get(nic.name, ()))
     undo = Undo(nic, journal, undo_journal)
-    outcomes = undo.filters("atfnd restore")
+    outcomes = undo.filters(Code.RESTORED())
     refused = [each for each in outcomes if each.errno]
     for each in refused:
         words = os.strerror(each.errno)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from atfnd.model import Action, ActionKind, Filter, Match, Outcome, Restored, brief
+from atfnd.model.reason import Why
 from atfnd.nic import Nic
 from atfnd.program import filter
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -48,7 +49,7 @@ class Undo:
         """The filters could be read."""
         return self._unread is None
 
-    def filters(self, why: str, known: Iterable[Action] = ()) -> list[Outcome]:
+    def filters(self, why: Why, known: Iterable[Action] = ()) -> list[Outcome]:
         """Delete every filter of ours. `known` are deletes of those that have an entry; for one
         that is not there the outcome is ENOENT, and nothing is written. A match that is named and
         is neither there nor refused is released."""

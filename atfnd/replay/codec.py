@@ -2,7 +2,8 @@
 """Values of `model` as JSON and back, by their annotations. Pure.
 
 An object has a key for each field; bytes are hexadecimal, an enum its value, a set a sorted list. A
-field that may be one of several types says which: `{"listening": {...}}`.
+field that may be one of several types says which: `{"listening": {...}}`. A reason is its words:
+its code may have others in the next version.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from atfnd.model.reason import Code, Why
+
 __all__ = ["decoded", "encoded"]
 
 Json = Any  # what json.loads gives
@@ -22,6 +25,8 @@ Json = Any  # what json.loads gives
 def encoded(value: object) -> Json:
     """As json.dumps takes it."""
     match value:
+        case Why():
+            return str(value)
         case Enum():
             return value.value
         case None | bool() | int() | float() | str():
@@ -84,6 +89,8 @@ def _decoder(kind: Any) -> Callable[[Json], Any]:
         return lambda data: frozenset(decoded(of[0], each) for each in _a(list, data))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return lambda data: {of[0](k): decoded(of[1], each) for k, each in _a(dict, data).items()}
+    if kind is Why:
+        return lambda data: Code.KERNEL(_a(str, data)) if data else Code.UNSAID()
     if kind is bytes:
         return lambda data: bytes.fromhex(_a(str, data))
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from atfnd.daemon.moving import carry_out
 from atfnd.model import Action, ActionKind, Actuator, FlowKey, Mode, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Asleep, Event, Seen, Subject, TimerDue, Wanted
@@ -83,7 +84,7 @@ class Moves:
         turn, number = divmod(self._moved, len(self._keys))
         self._moved += 1
         key, old, new = self._keys[number], (number + turn) % QUEUES, (number + turn + 1) % QUEUES
-        action = Action(ActionKind.REWRITE, "eth0", key, number, old, new, "", "")
+        action = Action(ActionKind.REWRITE, "eth0", key, number, old, new, Code.UNSAID(), "")
         origins = frozenset({old})
         said = self._ends(Wanted(action, Mode.STRICT, origins, origins, cookie=number))
         said += self._ends(Seen(key, new, self._kernel.now_ns()))

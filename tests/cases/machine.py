@@ -19,7 +19,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.filters.listeners import ServedPort
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, FlowKey, Policy, Thread
-from atfnd.model.reason import Why
+from atfnd.model.reason import Code, Why
 from atfnd.policy.match.matching import Matching
 from tests.cases.given import CPUS, NODES, PORT, SimulatedNic, nic, policy, thread, words
 from tests.values import key
@@ -193,7 +193,7 @@ class Machine:
 
     def pauses(self, name: str = "nic") -> Words:
         """An operator pauses a NIC."""
-        out = told.UndoDue(name, "paused by the operator")
+        out = told.UndoDue(name, Code.KERNEL("paused by the operator"))
         return self.tell(told.Paused(name), out, told.MethodDue(name), told.TakenUp(name))
 
     def resumes(self, name: str = "nic") -> Words:
@@ -236,7 +236,7 @@ class Machine:
     def why(self, number: int | FlowKey) -> str:
         """What `atfnctl explain` says of it."""
         flow = self.flow(number)
-        return "" if flow is None else flow.why
+        return "" if flow is None else str(flow.why)
 
     def queue(self, number: int, on: str = "nic") -> int:
         """Where the NIC delivers it."""

@@ -18,6 +18,7 @@ from atfnd.ctl.client import Client
 from atfnd.ctl.top.asking import PATIENCE_S, Patience
 from atfnd.ctl.top.figures import Series
 from atfnd.ctl.top.look import Looks
+from atfnd.model.reason import Code
 from tests.ctl.terminals import a_terminal
 from tests.ctl.test_ctl_streams import Stream
 from tests.serve.asking import ATFNCTL, atfnctl, environment
@@ -150,7 +151,9 @@ def _empty(terminal: int) -> None:
 def test_names_cannot_drive_the_terminal(daemon: Serving) -> None:
     thread = flow(1).thread
     assert thread is not None
-    evil = flow(40_000)._replace(thread=replace(thread, comm="\x1b[2J[red]\r"), why="\x1b]0;x\x07")
+    evil = flow(40_000)._replace(
+        thread=replace(thread, comm="\x1b[2J[red]\r"), why=Code.KERNEL("\x1b]0;x\x07")
+    )
     daemon.do(lambda: daemon.source.table.put(evil))
     out = atfnctl(daemon, "top", "--interval", "0.1").stdout
     assert "?[2J[red]?" in out

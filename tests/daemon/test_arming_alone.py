@@ -27,6 +27,7 @@ from atfnd.engine.event import (
     TakenUp,
 )
 from atfnd.model import Action, InterfaceRule, Outcome, SteeringMethod
+from atfnd.model.reason import Code
 from atfnd.program.balance import BALANCER
 from tests.daemon.parts import POLICY, Parts, ScriptedNic, parts_of
 from tests.nic.fake_nic import CAPS
@@ -345,7 +346,7 @@ class TestTurning:
     def test_a_table_that_another_program_wrote_is_looked_at_first(self) -> None:
         self.plan()
         parts, take = self.parts, self.parts.executor.take
-        action = Action.of_setting("nic", "rss", "0 1", "why", "rest")
+        action = Action.of_setting("nic", "rss", "0 1", Code.KERNEL("why"), "rest")
         stale = Outcome(action, 0, errno.ESTALE, None, "is left: another program set it")
 
         def answered(*events: Event) -> list[Outcome]:

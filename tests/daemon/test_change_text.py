@@ -17,6 +17,7 @@ from atfnd.model import (
     Policy,
     SoftirqBudget,
 )
+from atfnd.model.reason import Code
 from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC, RULE, key
 
@@ -60,7 +61,7 @@ def test_a_change_of_a_setting_says_what_was_before_it() -> None:
 
 
 def test_a_change_of_a_flow_names_the_flows_rule() -> None:
-    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", RULE.name)
+    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, Code.UNSAID(), RULE.name)
     assert source_of(insert, NIC, POLICY) == RULE.source
     assert source_of(replace(insert, rule_name="gone"), NIC, POLICY) is None
 

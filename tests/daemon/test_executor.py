@@ -35,6 +35,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import Action, ActionKind, Ban, FlowState, Match, Outcome, Plan, Policy
+from atfnd.model.reason import Code
 from atfnd.move.event import Reset, Wanted
 from atfnd.move.verdict import Mode
 from atfnd.program import balance
@@ -48,8 +49,10 @@ from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
 
-INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
-DELETE = Action(ActionKind.DELETE, "nic", key(1), 7, 1, None, "why", "rest", live=False)
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
+DELETE = Action(
+    ActionKind.DELETE, "nic", key(1), 7, 1, None, Code.KERNEL("why"), "rest", live=False
+)
 WANTED = Wanted(INSERT, Mode.IMMEDIATE)
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 
@@ -211,7 +214,7 @@ def test_an_action_that_outlived_its_reason_is_not_written(bed: Bed) -> None:
 
 
 def test_a_queue_counts_as_moved_when_it_was(bed: Bed) -> None:
-    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, Code.KERNEL("why"), "", queue=1)
     bed.nics["nic"].values["queue-cpu:1"] = "1"
     assert [each.errno for each in bed.write((follow,))] == [0]
     assert bed.queues == [(1, 3)]
@@ -284,9 +287,9 @@ def test_moves_that_do_not_end_in_order_are_logged(bed: Bed, monkeypatch: Any) -
 def test_undo_needs_a_permit_for_the_nic(bed: Bed) -> None:
     bed.arm("nic", False)
     with pytest.raises(ValueError, match="does not permit nic"):
-        bed.executor.take_out(bed.sessions["nic"], UndoPermit("other", "why"))
+        bed.executor.take_out(bed.sessions["nic"], UndoPermit("other", Code.KERNEL("why")))
     assert all(each.done for each in bed.executor.take_out(
-        bed.sessions["nic"], UndoPermit("nic", "why")
+        bed.sessions["nic"], UndoPermit("nic", Code.KERNEL("why"))
     ))  # fmt: skip
 
 
@@ -354,7 +357,7 @@ def test_each_irqbalance_has_bans_of_its_own(bed: Bed, monkeypatch: pytest.Monke
     for pid in (7, 8):
         asyncio.run(bed.executor.ban(pid, irqs, {}))
     assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30), Ban(8, "nic", 30)]
-    asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
+    asyncio.run(bed.executor.lift_bans(UndoPermit("nic", Code.KERNEL("why"))))
     assert reported.reported[2:] == [(set(), {30}), (set(), {30})]
     assert balance.bans(bed.undo_journal) == []
 
@@ -372,7 +375,7 @@ def test_a_list_that_may_have_been_taken_stays_in_the_journal(
     assert balance.bans(bed.undo_journal) == [ban]
     assert not balance.journaled(bed.undo_journal).doubtful
     reported.answer = errno.EIO, "it does not listen"
-    asyncio.run(bed.executor.ban(7, {}, {ban: UndoPermit("nic", "why")}))
+    asyncio.run(bed.executor.ban(7, {}, {ban: UndoPermit("nic", Code.KERNEL("why"))}))
     assert balance.journaled(bed.undo_journal).doubtful == {ban}
 
 
@@ -399,7 +402,7 @@ def test_a_ban_of_an_earlier_version_is_lifted(bed: Bed, monkeypatch: pytest.Mon
     bed.undo_journal.note(BALANCER, "nic:30", "balanced")
     bed.undo_journal.wrote(BALANCER, "nic:30", "pid 7")
     assert balance.bans(bed.undo_journal) == [Ban(7, "nic", 30)]
-    asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
+    asyncio.run(bed.executor.lift_bans(UndoPermit("nic", Code.KERNEL("why"))))
     assert reported.reported == [(set(), {30})]
     assert bed.undo_journal.held(BALANCER) == {}
 
@@ -410,21 +413,21 @@ def test_a_ban_is_lifted_by_permit(bed: Bed, monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(bed.executor.ban(7, irqs, {}))
     one = Ban(7, "nic", 30)
     with pytest.raises(ValueError, match="does not permit"):
-        asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("other", "why")}))
-    asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("nic", "why")}))
+        asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("other", Code.KERNEL("why"))}))
+    asyncio.run(bed.executor.ban(7, {}, {one: UndoPermit("nic", Code.KERNEL("why"))}))
     assert reported.reported[1:] == [(set(), {30})]
-    [done] = asyncio.run(bed.executor.lift_bans(UndoPermit("nic", "why")))
+    [done] = asyncio.run(bed.executor.lift_bans(UndoPermit("nic", Code.KERNEL("why"))))
     assert done.done
     assert balance.bans(bed.undo_journal) == [Ban(7, "other", 40)]
 
 
 def test_settings_are_put_back_by_permit_and_the_log_says_so(bed: Bed) -> None:
     session, nic = bed.sessions["nic"], bed.nics["nic"]
-    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, Code.KERNEL("why"), "", queue=1)
     bed.write((follow,))
     assert nic.values["queue-cpu:1"] == "3"
     bed.arm("nic", False)
-    done = bed.executor.take_out(session, UndoPermit("nic", "why"))
+    done = bed.executor.take_out(session, UndoPermit("nic", Code.KERNEL("why")))
     assert [(each.what, each.done) for each in done] == [("queue-cpu:1", True)]
     assert nic.values["queue-cpu:1"] == "1"
     assert [(event.kind, event.new) for event in bed.log.after(0, 9)][-1] == ("undo", "1")
@@ -432,19 +435,19 @@ def test_settings_are_put_back_by_permit_and_the_log_says_so(bed: Bed) -> None:
 
 def test_what_a_nic_that_is_gone_had_changed_for_all_is_put_back_by_permit(bed: Bed) -> None:
     session, nic = bed.sessions["nic"], bed.nics["nic"]
-    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, Code.KERNEL("why"), "", queue=1)
     bed.write((follow,))
     with pytest.raises(ValueError, match="does not permit"):
-        bed.executor.forget(session, UndoPermit("other", "it is gone"))
+        bed.executor.forget(session, UndoPermit("other", Code.KERNEL("it is gone")))
     assert nic.values["queue-cpu:1"] == "3"
-    bed.executor.forget(session, UndoPermit("nic", "it is gone"))
+    bed.executor.forget(session, UndoPermit("nic", Code.KERNEL("it is gone")))
     assert nic.values["queue-cpu:1"] == "1"
 
 
 def test_what_the_kernel_changed_by_itself_counts_as_ours(bed: Bed) -> None:
     """Else the write would find another program's value there, and the undo, too."""
     nic = bed.nics["nic"]
-    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, "why", "", queue=1)
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, Code.KERNEL("why"), "", queue=1)
     bed.write((follow,))
     nic.values["queue-cpu:1"] = "0-3"
     [refused] = bed.write((replace(follow, new=2),))

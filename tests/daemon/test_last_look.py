@@ -19,6 +19,7 @@ import pytest
 
 from atfnd.daemon import moving
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
 from atfnd.move.verdict import Mode
@@ -32,7 +33,7 @@ from tests.values import NIC, key
 
 __all__: list[str] = []
 
-INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
 
 
 class Measured(BlindActuator):
@@ -115,7 +116,9 @@ def test_what_a_nic_lost_by_itself_no_other_program_took_back(
     bed: Bed, now: str, manual: list[str]
 ) -> None:
     """It has come up anew, without the thread that was borrowed."""
-    loan = replace(Action.of_setting("nic", "threaded:0", "1", "a hold needs them"), loan=True)
+    loan = replace(
+        Action.of_setting("nic", "threaded:0", "1", Code.KERNEL("a hold needs them")), loan=True
+    )
     _, undo_journal = bed._journals
     read: list[object] = []  # anew
 
@@ -142,7 +145,9 @@ def test_what_a_nic_lost_by_itself_no_other_program_took_back(
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EBUSY, errno.ENODEV])
 def test_threads_are_borrowed_where_the_nic_cannot_be_read_afterwards(bed: Bed, code: int) -> None:
     """Nothing ends by that. Only a NIC that has gone is raised, as anywhere else."""
-    borrow = replace(Action.of_setting("nic", "threaded", "1", "a hold needs them"), loan=True)
+    borrow = replace(
+        Action.of_setting("nic", "threaded", "1", Code.KERNEL("a hold needs them")), loan=True
+    )
 
     def unreadable() -> None:
         raise OSError(code, os.strerror(code))

@@ -112,7 +112,9 @@ class TestDroppedMoves:
         engine.memory.table.writes(key(1), Writing.CONNECT)
         engine.handle(MovesDropped("nic", [key(1)]), 0)
         engine.memory.table.put(flow(1))  # a later rule of it was lost
-        action = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", "", generation=0)
+        action = Action(
+            ActionKind.INSERT, "nic", key(1), None, None, 1, Code.UNSAID(), "", generation=0
+        )
         put_off = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, Code.REPLACED(), 0, 0)
         engine.handle(MovesReported((put_off,)), 0)
         assert engine.memory.table.get(key(1)) is not None
@@ -126,7 +128,7 @@ def test_a_ports_filter_that_went_is_waited_for_no_more(verdict: Verdict) -> Non
     table.put(flow(0, key=PORT, location=5, target_queue=1, state=FlowState.STEERED))
     table.writes(PORT, Writing.PORT)
     engine._watch_accepts()
-    action = Action(ActionKind.DELETE, "nic", PORT, 5, 1, None, "", "", live=False)
+    action = Action(ActionKind.DELETE, "nic", PORT, 5, 1, None, Code.UNSAID(), "", live=False)
     ended = Ended(PORT, action, Mechanism.NONE, verdict, Code.REPLACED(), 0, 0)
     commands = engine.handle(MovesReported((ended,)), 0)
     assert table.writing(Writing.PORT) == []
@@ -140,7 +142,7 @@ def test_a_ports_filter_that_cannot_be_moved_is_said_so_once(location: int | Non
     for number in range(3):
         engine.memory.table.put(flow(0, key=PORT, location=location, target_queue=1))
         engine.memory.table.writes(PORT, Writing.PORT)
-        action = Action(ActionKind.REWRITE, "nic", PORT, location, 1, 2, "", "")
+        action = Action(ActionKind.REWRITE, "nic", PORT, location, 1, 2, Code.UNSAID(), "")
         why = Code.TOO_MANY_HOLDS(f"0, 1, {number}", 2)
         ended = Ended(PORT, action, Mechanism.NONE, Verdict.DEFERRED, why, 0, 0)
         commands = engine.handle(MovesReported((ended,)), 0)
@@ -169,7 +171,7 @@ class TestGone:
         engine.handle(ListenersFound("nic", (served,)), 0)
         engine.handle(NicLost("nic"), 0)
         assert engine.memory.nics.keys() == {"other"}
-        action = Action(ActionKind.DELETE, "nic", key(1), 4, 1, None, "", "")
+        action = Action(ActionKind.DELETE, "nic", key(1), 4, 1, None, Code.UNSAID(), "")
         ended = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, Code.REPLACED(), 0, 0)
         rule = Filter(4, Match.of(key(1)), 1)
         connect = Connecting(1, 9, key(9), 1, THREAD, 2)
@@ -182,7 +184,7 @@ class TestGone:
             BirthsHeard((BirthHeard(connect, offers=(Offer("nic", RULE, 1),)),)),
             SettingsDue("nic"), OriginalsRead("nic", {}), EntriesLooked("nic"), EntriesDue("nic"),
             EntriesWritten("nic", NIC.rss, ()), EntriesLeftAlone("nic"), HeirFound(action, 9),
-            UndoDue("nic", "why"), TakenOut("nic", ()), CpusChanged("nic"),
+            UndoDue("nic", Code.KERNEL("why")), TakenOut("nic", ()), CpusChanged("nic"),
             NicRenamed("nic", "new"), QueuesLoosened("nic", {0: 0}),
             InterruptsSpared("nic", frozenset({30}), {}),
         ]  # fmt: skip

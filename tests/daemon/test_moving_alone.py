@@ -17,6 +17,7 @@ import pytest
 
 from atfnd.daemon import moving
 from atfnd.model import Action, ActionKind
+from atfnd.model.reason import Code
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, Wanted
 from atfnd.move.verdict import Mode
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -28,8 +29,10 @@ from tests.values import NIC, key
 
 __all__: list[str] = []
 
-INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
-DELETE = Action(ActionKind.DELETE, "nic", key(1), 7, 2, None, "why", "rest", live=False)
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
+DELETE = Action(
+    ActionKind.DELETE, "nic", key(1), 7, 2, None, Code.KERNEL("why"), "rest", live=False
+)
 
 
 class Bed:

@@ -16,6 +16,7 @@ from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import ActionKind, FlowState, Match, Outcome, Plan
+from atfnd.model.reason import Code
 from tests.applications import delivered
 from tests.bed import a_bed
 from tests.labs import Lab
@@ -41,7 +42,7 @@ def settle(plan: Plan, memory: Memory, code: int = 0) -> None:
 @given(st.sets(st.integers(1, 50), max_size=20))
 def test_every_rule_goes_and_every_flow_comes_back(numbers: set[int]) -> None:
     memory = steered_flows(*numbers)
-    plan = retire.withdraw(NIC, memory, "paused")
+    plan = retire.withdraw(NIC, memory, Code.KERNEL("paused"))
     assert {(a.kind, a.key, a.location) for a in plan} == {
         (ActionKind.DELETE, key(n), n) for n in numbers
     }
@@ -59,27 +60,27 @@ def test_every_rule_goes_and_every_flow_comes_back(numbers: set[int]) -> None:
 
 def test_another_nics_rules_stay() -> None:
     memory = steered_flows(1)
-    assert retire.withdraw(replace(NIC, name="other"), memory, "paused") == ()
+    assert retire.withdraw(replace(NIC, name="other"), memory, Code.KERNEL("paused")) == ()
     assert [f.state for f in memory.table] == [FlowState.STEERED]
 
 
 def test_a_rule_that_cannot_be_deleted_is_still_ours() -> None:
     memory = steered_flows(1)
-    settle(retire.withdraw(NIC, memory, "paused"), memory, errno.EBUSY)
+    settle(retire.withdraw(NIC, memory, Code.KERNEL("paused")), memory, errno.EBUSY)
     (left,) = memory.table
-    assert (left.state, left.location, left.why) == (FlowState.STEERED, 1, "refused")
+    assert (left.state, left.location, str(left.why)) == (FlowState.STEERED, 1, "refused")
 
 
 def test_a_rule_somebody_deleted_meanwhile_is_gone_all_the_same() -> None:
     memory = steered_flows(1)
-    settle(retire.withdraw(NIC, memory, "paused"), memory, errno.ENOENT)
+    settle(retire.withdraw(NIC, memory, Code.KERNEL("paused")), memory, errno.ENOENT)
     (left,) = memory.table
     assert (left.state, left.location) == (FlowState.OBSERVED, None)
 
 
 def test_a_flow_that_ends_during_a_pause_ends() -> None:
     memory = steered_flows(1)
-    settle(retire.withdraw(NIC, memory, "paused"), memory)
+    settle(retire.withdraw(NIC, memory, Code.KERNEL("paused")), memory)
     assert retire.gone(1001, memory) == ()
     assert len(memory.table) == 0
 

@@ -47,10 +47,10 @@ def test_a_flow_that_has_come_to_arrive_on_its_cpu_says_so() -> None:
     machine = Machine()
     machine.memory.in_force = one_rule(0, LATER_NS)  # owns no queue
     machine.uses(0, 9)  # a CPU without a queue
-    assert "no queue is delivered there" in entry(machine.memory).why
+    assert "no queue is delivered there" in str(entry(machine.memory).why)
     assert placed(entry(machine.memory)) is None
     found = audited(machine, 9, 2 << 20)
-    assert found.why == "its packets arrive on CPU 9, where its thread runs, without a filter"
+    assert str(found.why) == "its packets arrive on CPU 9, where its thread runs, without a filter"
     assert placed(found) is True
     answer = explain(found, machine.nic, topology(), None)
     assert answer.verdict == (
@@ -58,7 +58,7 @@ def test_a_flow_that_has_come_to_arrive_on_its_cpu_says_so() -> None:
     )
     assert answer.advice is None
     found = audited(machine, 3, 3 << 20)
-    assert found.why == "its thread runs on CPU 9, and no queue is delivered there"
+    assert str(found.why) == "its thread runs on CPU 9, and no queue is delivered there"
     assert placed(found) is None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Action, ActionKind, Match
+from atfnd.model.reason import Code
 from atfnd.program.filter import apply
 from atfnd.program.journals.filter_journal import FilterJournal
 from tests.labs import Lab
@@ -29,7 +30,7 @@ def journal(tmp_path: Path) -> Iterator[FilterJournal]:
 
 def replaced(lab: Lab, journal: FilterJournal) -> int:
     """Where the other program's filter is now."""
-    insert = Action(ActionKind.INSERT, lab.nic.name, OURS, None, None, 1, "", "")
+    insert = Action(ActionKind.INSERT, lab.nic.name, OURS, None, None, 1, Code.UNSAID(), "")
     location = apply(lab.nic, journal, insert).location
     assert location is not None
     lab.nic.delete(location)
@@ -43,7 +44,9 @@ def test_his_is_neither_deleted_nor_changed(
 ) -> None:
     location = replaced(lab, journal)
     new = 2 if kind is ActionKind.REWRITE else None
-    outcome = apply(lab.nic, journal, Action(kind, lab.nic.name, OURS, location, 1, new, "", ""))
+    outcome = apply(
+        lab.nic, journal, Action(kind, lab.nic.name, OURS, location, 1, new, Code.UNSAID(), "")
+    )
     (theirs,) = lab.nic.filters()
     assert (theirs.match, theirs.queue, theirs.location) == (THEIRS, 3, location)
     assert outcome.location is None

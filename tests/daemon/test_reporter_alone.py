@@ -20,13 +20,14 @@ from atfnd.engine.event import NicAttached
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
 from atfnd.model import Action, ActionKind, FlowState, Outcome, Policy
+from atfnd.model.reason import Code
 from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
 
 POLICY = Policy((), (RULE,), "auto", 64, 0, ("a.yaml",))
-INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
 
 
 class Parts:

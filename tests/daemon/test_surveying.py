@@ -26,13 +26,14 @@ from atfnd.model import (
     SurveyedReads,
     WouldDo,
 )
+from atfnd.model.reason import Code
 from tests.diagnose.machines import topology
 from tests.values import NIC, key
 
 __all__: list[str] = []
 
 OFF = replace(NIC, armed=False)
-FILTER = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, "why", "rest")
+FILTER = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
 QUEUE = replace(FILTER, kind=ActionKind.QUEUE_CPU)
 READS = SurveyedReads("nic", os.getpid(), 7, "app", 1, 0, False, 100, 20, 0, None, 8)
 

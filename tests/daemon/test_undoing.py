@@ -16,6 +16,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import NicAttached, TakenOut, UndoDue
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, FlowState, Match, Outcome, Plan, Policy, Restored
+from atfnd.model.reason import Code
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
@@ -51,10 +52,10 @@ class Bed:
     def take_out(self, *, armed: bool = False) -> list[Restored]:
         undoing = Undoing(self.journal, self.undo_journal, EventLog())
         view = replace(DISARMED, armed=armed)
-        return undoing.take_out(self.nic, view, "why", self._withdraw, self._report)
+        return undoing.take_out(self.nic, view, Code.KERNEL("why"), self._withdraw, self._report)
 
     def _withdraw(self) -> Plan:
-        [command] = self.engine.handle(UndoDue("nic", "why"), 1)
+        [command] = self.engine.handle(UndoDue("nic", Code.KERNEL("why")), 1)
         return actions_of(command)
 
     def _report(self, outcomes: Sequence[Outcome]) -> None:
@@ -126,7 +127,7 @@ def test_what_is_not_as_it_was_is_said(bed: Bed) -> None:
 
 
 def test_a_filter_without_an_entry_is_no_stray_afterwards(bed: Bed) -> None:
-    delete = Action(ActionKind.DELETE, "nic", key(9), 9, 2, None, "why", "rest")
+    delete = Action(ActionKind.DELETE, "nic", key(9), 9, 2, None, Code.KERNEL("why"), "rest")
     bed.memory.nics["nic"].strays[key(9)] = delete
     bed.take_out()
     assert not bed.memory.nics["nic"].strays

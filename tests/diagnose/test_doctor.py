@@ -29,6 +29,7 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.model.nic import RFS_TABLE, RSS_KEY
+from atfnd.model.reason import Code
 from tests.serve.published import key, topology
 from tests.values import NIC
 
@@ -222,7 +223,9 @@ def test_what_moving_a_flow_does(actuator: Actuator, words: str) -> None:
 
 def without_rules(**changes: object) -> NicView:
     caps = replace(HARDWARE.caps, filters=False, filter_slots=None, **changes)  # type: ignore[arg-type]
-    return replace(HARDWARE, caps=caps, method=SteeringMethod.RSS, method_why="no filters")
+    return replace(
+        HARDWARE, caps=caps, method=SteeringMethod.RSS, method_why=Code.KERNEL("no filters")
+    )
 
 
 def test_a_nic_that_never_has_filters_is_served_by_other_means() -> None:
@@ -253,13 +256,19 @@ def test_conflicts_keep_their_weight() -> None:
     nic = replace(HARDWARE, conflicts=conflicts)
     assert about("aRFS is on", nic) == Finding("eth0", Level.WARNING, "aRFS is on", "turn it off")
     assert about("XSK", nic).level is Level.BLOCKER
-    blocked = found(replace(nic, method=SteeringMethod.NONE, method_why="XSK: nothing is steered"))
+    blocked = found(
+        replace(nic, method=SteeringMethod.NONE, method_why=Code.KERNEL("XSK: nothing is steered"))
+    )
     assert len([f for f in blocked if f.level is Level.BLOCKER]) == 1
 
 
 def test_a_pause_is_no_blocker() -> None:
     paused = replace(
-        HARDWARE, armed=False, paused=True, method=SteeringMethod.NONE, method_why="paused"
+        HARDWARE,
+        armed=False,
+        paused=True,
+        method=SteeringMethod.NONE,
+        method_why=Code.KERNEL("paused"),
     )
     assert not [f for f in found(paused) if f.level in IN_THE_WAY]
 

@@ -17,6 +17,7 @@ from atfnd.model import (
     SurveyedReads,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.diagnose.machines import topology
 from tests.serve.shown import lab
 
@@ -80,7 +81,7 @@ def test_of_an_armed_nic_the_figures_are_those_with_steering() -> None:
     [(SteeringMethod.NONE, "its table is stuck"), (SteeringMethod.RFS, "needs no daemon")],
 )
 def test_a_nic_that_cannot_be_steered(method: SteeringMethod, words: str) -> None:
-    nic = replace(NIC, method=method, method_why="its table is stuck")
+    nic = replace(NIC, method=method, method_why=Code.KERNEL("its table is stuck"))
     verdict, advice = advised(reads(1, PINNED, 60), nic=nic)
     assert verdict is LEAVE
     assert words in advice

@@ -27,6 +27,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.move.event import Wanted
 from atfnd.move.plan import in_order
 from tests.engine.simulated import SECOND_NS, Load, Simulated
@@ -84,7 +85,7 @@ class Watched(Simulated):
         after = {load.key: self.queue_of(load.key) for load in self.loads}
         moved = {each for each in before if before[each] != after[each]}
         if action.key is None or not action.key.listens:
-            assert moved <= ({action.key} if "port" not in action.why else set())
+            assert moved <= ({action.key} if "port" not in str(action.why) else set())
             return
         assert all(each.local_port == action.key.local_port for each in moved)
         assert action.kind is ActionKind.REWRITE or moved <= waiting
@@ -197,7 +198,7 @@ def test_what_may_want_another_queue_keeps_its_rule(changes: dict[str, Any], goe
 
 def test_nothing_joins_a_port_whose_rule_is_being_rewritten() -> None:
     server = short(RULED)
-    move = Action(ActionKind.REWRITE, "nic", PORT, 50, 1, 2, "", "rest")
+    move = Action(ActionKind.REWRITE, "nic", PORT, 50, 1, 2, Code.UNSAID(), "rest")
     budget.ask(move, server.memory)
     assert server.look(connection(1, 1), now_ns=10 * SECOND_NS) == ()
     budget.ended(move, server.memory)
@@ -219,7 +220,7 @@ def test_flows_whose_ports_rule_is_gone_or_leads_elsewhere_ask_for_their_own(
     assert (found.state, found.target_queue) == (FlowState.OVERFLOW, None)
     assert server.memory.table.due_ns(key(1)) == 7  # at once
     server = short(led, queue=queue)
-    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, "", "")
+    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, Code.UNSAID(), "")
     budget.ask(insert, server.memory)  # it gets one now
     aggregate.stranded(server.nic, server.memory, 7)
     assert server.memory.table.get(key(1)) == led

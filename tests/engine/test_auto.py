@@ -27,6 +27,7 @@ from atfnd.model import (
     SteeringMethod,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.engine.test_steer_placements import CPUS, Machine
 from tests.values import NIC, RULE, THREAD, key, seen
 
@@ -99,7 +100,7 @@ def test_it_is_remembered_for_a_process_that_is_started_anew() -> None:
     away(machine)
     (action,) = machine.uses(cpu=2, thread=AGAIN, rx_cpu=2)
     assert action.new == 3
-    assert action.why == "its thread runs on CPU 2; near llc: queue 3 is delivered on CPU 3"
+    assert str(action.why) == "its thread runs on CPU 2; near llc: queue 3 is delivered on CPU 3"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,10 @@ def test_a_flow_is_born_where_its_application_was_kept() -> None:
 @pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
 def test_without_filters_it_is_core(method: SteeringMethod) -> None:
     nic = replace(
-        NIC, method=method, method_why="no filters", caps=replace(NIC.caps, filters=False)
+        NIC,
+        method=method,
+        method_why=Code.KERNEL("no filters"),
+        caps=replace(NIC.caps, filters=False),
     )
     machine = Machine(AUTO, nic=nic)
     assert machine.uses(cpu=0) == ()

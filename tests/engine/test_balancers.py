@@ -27,6 +27,7 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Ban, Bans, Conflict, Policy, Queue
+from atfnd.model.reason import Code
 from tests.engine.standing import like
 from tests.values import NIC, RULE
 
@@ -109,7 +110,7 @@ def test_what_it_moved_before_is_looked_at_once_it_has_agreed(host: Host) -> Non
     assert log == Log(
         "ban",
         f"irqbalance (pid {PID}) leaves interrupts 40-41 alone",
-        "their queues are ours",
+        Code.BANNED(),
         {"nic": "nic"},
     )
     assert look == LookAtInterrupts("nic", OURS)
@@ -229,7 +230,7 @@ def test_what_another_program_had_it_move_again_is_that_programs(host: Host) -> 
     assert isinstance(log, Log)
     assert (log.kind, log.fields) == ("manual", {"nic": "nic"})
     assert "was asked to move interrupt 40 again" in log.what
-    assert "`atfnctl resume nic`" in log.why
+    assert "`atfnctl resume nic`" in str(log.why)
 
 
 def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:

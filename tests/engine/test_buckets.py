@@ -37,6 +37,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.engine.standing import like
 from tests.engine.test_steer import HOLD_NS, memory
 from tests.values import NIC, RULE, flow, key, seen
@@ -47,7 +48,7 @@ VIEW = replace(
     NIC,
     caps=replace(NIC.caps, filters=False),
     method=SteeringMethod.RSS,
-    method_why="this NIC has no 5-tuple filters",
+    method_why=Code.KERNEL("this NIC has no 5-tuple filters"),
     rss=Rss(KEY, (0, 1, 2, 3) * (ENTRIES // 4)),
 )
 
@@ -88,7 +89,7 @@ def used(nic: NicView, known: Memory, number: int, cpu: int, now_ns: int, size: 
 def line(known: Memory, number: int) -> tuple[FlowState, str]:
     found = known.table.get(key(number))
     assert found is not None
-    return found.state, found.why
+    return found.state, str(found.why)
 
 
 def test_a_flow_with_a_filter_is_not_led_by_its_entry() -> None:
@@ -188,7 +189,7 @@ def test_a_flow_that_is_not_to_arrive_on_its_core_is_left_to_rss_with_a_reason()
     assert not known.table.planned("nic")
     found = known.table.get(key(1))
     assert found is not None
-    assert found.fell_back == "near llc: that takes a filter; left to RSS"
+    assert str(found.fell_back) == "near llc: that takes a filter; left to RSS"
 
 
 def test_a_refused_table_is_reported_and_tried_no_more() -> None:

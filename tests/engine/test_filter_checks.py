@@ -27,6 +27,7 @@ from atfnd.model import (
     Plan,
     SocketUse,
 )
+from atfnd.model.reason import Code
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -79,7 +80,7 @@ def test_evidence_does_not_shorten_the_back_off() -> None:
     known = steered()
     audit.check_filters(ASYNC, [], known, 3 * S)
     assert steer.seen(seen(1, 1), ASYNC, RULE, known, 3 * S + 1) == ()
-    assert "dropped it once" in entry(known).why
+    assert "dropped it once" in str(entry(known).why)
     assert len(steer.due({"nic": ASYNC}, known, 4 * S)) == 1
 
 
@@ -95,7 +96,7 @@ def test_a_rule_that_was_there_was_removed_by_somebody() -> None:
     known = steered()
     assert audit.check_filters(ASYNC, [OURS], known, 3 * S) == []
     (manual,) = audit.check_filters(ASYNC, [], known, 5 * S)
-    assert (manual.state, manual.why) == (
+    assert (manual.state, str(manual.why)) == (
         FlowState.MANUAL,
         "another program removed its filter at location 7",
     )
@@ -147,8 +148,10 @@ def test_a_setting_that_another_program_changed_while_the_write_waited_is_not_wr
     manual: bool,
 ) -> None:
     known = memory()
-    late = Action.of_setting("nic", "gro-flush-timeout:2", "0", "asked for")
-    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, "its owner", "rest", 2)
+    late = Action.of_setting("nic", "gro-flush-timeout:2", "0", Code.KERNEL("asked for"))
+    follow = Action(
+        ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, Code.KERNEL("its owner"), "rest", 2
+    )
     for waits, setting in ((late, "gro-flush-timeout:2"), (follow, "queue-cpu:2")):
         theirs = frozenset({setting} if manual else ())
         known.nics["nic"].view = replace(known.nics["nic"].view, manual=theirs)

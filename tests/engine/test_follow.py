@@ -191,7 +191,7 @@ def test_a_thread_that_is_not_pinned_owns_no_queue_that_others_use(
     assert owners(mine, other)[1] == THREAD.tid  # it is not known whether it is pinned
 
 
-SENT = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 2, "", "", 1)
+SENT = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 2, Code.UNSAID(), "", 1)
 PUT_OFF = Ended(1, SENT, Mechanism.FOLLOW, Verdict.DEFERRED, Code.HANDED_ON(1), 0, 1)
 
 

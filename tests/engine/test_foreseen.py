@@ -25,6 +25,7 @@ from atfnd.model import (
     Policy,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.engine.test_full_cpus import CPUS
 from tests.values import NIC, RULE, THREAD, flow, key
 
@@ -126,7 +127,7 @@ def test_a_filter_that_the_nic_has_just_dropped_is_not_in_the_plan() -> None:
 
 
 def test_only_that_queue_is_put_on_another_cpu() -> None:
-    action = Action(ActionKind.QUEUE_CPU, NIC.name, None, None, 2, 0, "why", "", 2)
+    action = Action(ActionKind.QUEUE_CPU, NIC.name, None, None, 2, 0, Code.KERNEL("why"), "", 2)
     assert [queue.cpu for queue in changed(NIC, action).queues] == [0, 1, 0, 3]
 
 

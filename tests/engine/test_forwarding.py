@@ -180,7 +180,7 @@ class Machine:
     def why(self, ingress: str = "in", egress: str = "out") -> str:
         found = self.engine.forwarding.why(ingress, egress)
         assert found is not None
-        return found[1]
+        return str(found[1])
 
 
 APART = {"in": [0, 1], "out": [1, 0]}
@@ -269,7 +269,7 @@ def test_under_strict_what_was_counted_before_a_channel_moved_gives_no_cpu_a_tx_
     made.refuse = {"xps-cpus:0": errno.EBUSY, "xps-cpus:1": errno.EBUSY}
     made.look(2)
     counted, made.refuse = made.count(), {}
-    made._write(Action(ActionKind.QUEUE_CPU, "in", None, None, 0, 1, "", "", queue=0))
+    made._write(Action(ActionKind.QUEUE_CPU, "in", None, None, 0, 1, Code.UNSAID(), "", queue=0))
     made.take(PairsCounted(counted))
     made.look(5)
     assert made.changed_tx_queue == []
@@ -448,7 +448,7 @@ def test_one_way_and_the_first_rule_decide() -> None:
         made.engine.memory.in_force, forwarding=(one_way, replace(GATEWAY, name="back"))
     )
     made.look()
-    assert made.engine.forwarding.why("in", "out") == ("gateway", "the rule leaves it")
+    assert made.engine.forwarding.why("in", "out") == ("gateway", Code.RULE_LEAVES())
     assert (made.engine.forwarding.why("out", "in") or ("",))[0] == "back"
 
 

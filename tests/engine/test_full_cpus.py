@@ -235,7 +235,9 @@ def test_a_ports_filter_waits_for_moves_that_were_planned_with_it(left: Why | No
     known = flow(1, thread=THREAD, app_cpu=2, rx_queue=2, target_queue=1, location=5, left=left)
     server.memory.table.put(known)
     filled(server, 2)
-    action = Action(ActionKind.REWRITE, "nic", key(1), 5, 1, 2, "its thread moved", "rest")
+    action = Action(
+        ActionKind.REWRITE, "nic", key(1), 5, 1, 2, Code.KERNEL("its thread moved"), "rest"
+    )
     if left is None:
         budget.ask(action, server.memory)
     assert server.look(connection(1, 1), now_ns=3 * LOOK_NS) == ()

@@ -263,7 +263,7 @@ def test_while_that_filter_is_about_to_go_it_may_come_through_rss_too(
 def put_off(of: FlowKey | None, why: str, verdict: Verdict = Verdict.DEFERRED) -> Ended:
     kind = ActionKind.QUEUE_CPU if of is None else ActionKind.INSERT
     queue = 1 if of is None else None
-    action = Action(kind, "nic", of, None, None, 1, "", "", queue)
+    action = Action(kind, "nic", of, None, None, 1, Code.UNSAID(), "", queue)
     return Ended(
         of if of is not None else 1, action, Mechanism.NONE, verdict, Code.KERNEL(why), 0, 0
     )

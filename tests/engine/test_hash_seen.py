@@ -36,7 +36,7 @@ class Bed:
     def tell(self, *events: object) -> list[Command]:
         commands = [each for event in events for each in self.engine.handle(event, 1)]  # type: ignore[arg-type]
         self.said += [
-            each.why for each in commands if isinstance(each, Log) and each.kind == "hash"
+            str(each.why) for each in commands if isinstance(each, Log) and each.kind == "hash"
         ]
         return commands
 

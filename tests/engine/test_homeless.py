@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.placement.queues import OFFLINE, confine, homeless, same_core
+from atfnd.engine.placement.queues import confine, homeless, same_core
 from atfnd.model import ActionKind, Queue, Topology
+from atfnd.model.reason import Code
 from tests.serve.published import topology
 
 QUEUES = tuple(Queue(n, 100 + n, 40 + n, n, False, None) for n in range(8))
@@ -84,9 +85,9 @@ def test_the_node_at_the_shorter_distance() -> None:
 
 
 def test_the_plan_says_why() -> None:
-    (action,) = confine("sim0", homeless(QUEUES, without(3)), OFFLINE)
+    (action,) = confine("sim0", homeless(QUEUES, without(3)), Code.NEAREST())
     assert (action.kind, action.queue, action.old, action.new) == (ActionKind.QUEUE_CPU, 3, 3, 2)
-    assert "offline" in action.why
+    assert "offline" in str(action.why)
 
 
 @given(

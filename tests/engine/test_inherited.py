@@ -19,6 +19,7 @@ from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, Connecting, Flow, FlowState, Outcome, Thread
+from atfnd.model.reason import Code
 from atfnd.move import device as machine
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import NicMoves
@@ -73,7 +74,7 @@ def test_its_delete_is_called_off_and_the_observer_knows_the_newcomer() -> None:
 
 def test_of_a_rule_that_an_earlier_run_left_too() -> None:
     known = memory()
-    action = replace(delete(steered()), why="left by an earlier run")
+    action = replace(delete(steered()), why=Code.KERNEL("left by an earlier run"))
     heir = audit.inherit(NIC, action, NEW, known, 80)
     assert heir == the_flow(known)
     assert (heir.cookie, heir.location, heir.target_queue) == (NEW, 7, 2)

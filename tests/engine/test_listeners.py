@@ -9,6 +9,7 @@ from atfnd.engine.filters.listeners import Asked, Listeners
 from atfnd.engine.filters.readers import Readers
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import FlowKey, Listening, Thread, ThreadReads
+from atfnd.model.reason import Code
 from tests.values import flow, key
 
 __all__: list[str] = []
@@ -94,7 +95,7 @@ def test_a_closed_port_is_in_use_until_its_rule_is_gone() -> None:
 def test_what_is_forgotten_of_a_port_without_a_rule() -> None:
     listeners = opened(listening(1))
     listeners.unwanted.add(PORT)
-    listeners.asked[PORT], listeners.why_not[PORT] = Asked(5, 2), "why"
+    listeners.asked[PORT], listeners.why_not[PORT] = Asked(5, 2), Code.UNWANTED()
     listeners.forget(PORT)
     assert (listeners.unwanted, listeners.asked, listeners.why_not) == (set(), {}, {})
 
@@ -105,7 +106,7 @@ def test_a_port_is_named_once_when_two_threads_read_its_connections(port: FlowKe
     assert listeners.read(reads(ONE)) is None
     assert listeners.read(reads(TWO)) == port
     assert listeners.read(reads(ONE)) is None
-    assert listeners.several(PORT) == "threads 1 and 2 both read its connections"
+    assert str(listeners.several(PORT)) == "threads 1 and 2 both read its connections"
     assert listeners.several(OTHER_PORT) is None
 
 
@@ -161,7 +162,7 @@ def test_many_readers_are_counted() -> None:
     known = Readers()
     for tid in (7, 3, 5, 9):
         known.heard(Thread(tid, tid, "app", None), tid)
-    assert known.why_no_filter() == "threads 3, 5 and 2 more read its connections"
+    assert str(known.why_no_filter()) == "threads 3, 5 and 2 more read its connections"
 
 
 def test_a_port_is_shared_if_several_threads_read_what_one_socket_accepts() -> None:

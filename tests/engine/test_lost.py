@@ -48,7 +48,7 @@ def test_a_rule_is_lost_when_the_nic_was_disturbed_or_all_are_gone(
         now = known.table.get(entry.key)
         assert now is not None
         assert (now.state, now.location) == (FlowState.WANTED, None)
-        assert "lost its filter" in now.why
+        assert "lost its filter" in str(now.why)
     assert known.table.filters_in("nic") == flows - len(found)
 
 

@@ -87,7 +87,8 @@ class Server:
 
     @property
     def why(self) -> str | None:
-        return self.listeners.why_not.get(PORT)
+        found = self.listeners.why_not.get(PORT)
+        return None if found is None else str(found)
 
 
 def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
@@ -199,7 +200,7 @@ def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
     assert entry is not None
     assert server.memory.put_off(entry, Code.NOT_QUIESCED(0, "held"), 10, barred=True)
     assert server.look(connection(1, 2)) == ()
-    assert server.listeners.why_not[PORT] == "its filter cannot be moved from queue 2 to 1 yet"
+    assert str(server.listeners.why_not[PORT]) == "its filter cannot be moved from queue 2 to 1 yet"
     assert server.memory.table.take_due(SECOND_NS) == [PORT]
     assert [each.action.new for each in server.look(connection(1, 2))] == [1]
     entry = server.entry()
@@ -392,7 +393,7 @@ def test_more_than_two_readers_are_given_by_their_number() -> None:
     server = Server()
     for tid in (5, 3, 9, 7):
         server.reads(replace(THREAD, tid=tid), SECOND_NS)
-    assert server.listeners.several(PORT) == "threads 3, 5 and 2 more read its connections"
+    assert str(server.listeners.several(PORT)) == "threads 3, 5 and 2 more read its connections"
 
 
 def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:

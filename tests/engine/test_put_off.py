@@ -168,7 +168,7 @@ def test_a_filter_is_taken_ever_later_for_one_that_cannot_be_moved() -> None:
 
 def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after() -> None:
     known = memory(wanted(1))
-    before = Action(ActionKind.REWRITE, "nic", key(1), 7, 1, 2, "", "rest", generation=4)
+    before = Action(ActionKind.REWRITE, "nic", key(1), 7, 1, 2, Code.UNSAID(), "rest", generation=4)
     delete = replace(before, kind=ActionKind.DELETE, new=None)
     after = replace(before, generation=5)
     for asked, left in ((before, {}), (after, {key(1): after})):
@@ -182,7 +182,7 @@ def test_a_filter_is_kept_for_the_last_action_of_a_flow_only(kind: ActionKind) -
     """An insert was decided again while the first was written: then the filter there is moved, and
     of the second insert no end is reported."""
     known = memory(wanted(1))
-    first = Action(kind, "nic", key(1), 7, None, 1, "", "rest")
+    first = Action(kind, "nic", key(1), 7, None, 1, Code.UNSAID(), "rest")
     inserts = kind is ActionKind.INSERT
     last = replace(first, kind=ActionKind.REWRITE if inserts else ActionKind.INSERT)
     budget.ask(first, known)

@@ -56,7 +56,7 @@ def asked(known: Memory, code: int = 0, now_ns: int = NOW_NS) -> dict[str, str |
 
 
 def why_not(known: Memory) -> dict[int, str]:
-    return known.nics["nic"].reception.why_not
+    return {n: str(why) for n, why in known.nics["nic"].reception.why_not.items()}
 
 
 def wants(known: Memory, wanted: Reception) -> None:

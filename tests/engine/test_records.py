@@ -37,6 +37,7 @@ from atfnd.model import (
     Policy,
     Topology,
 )
+from atfnd.model.reason import Code
 from tests.engine.held import held
 from tests.values import NIC, RULE, THREAD, flow, key
 
@@ -49,7 +50,7 @@ NICS = "nic", "other"
 
 
 def action(kind: ActionKind, of: FlowKey) -> Action:
-    return Action(kind, "nic", of, None, None, 1, "", "rest")
+    return Action(kind, "nic", of, None, None, 1, Code.UNSAID(), "rest")
 
 
 def remember_all(table: FlowTable, of: FlowKey, asked: ActionKind) -> None:
@@ -247,7 +248,7 @@ def test_a_look_at_what_waits_and_goes_astray_does_not_read_the_whole_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = an_engine(ActionKind.INSERT)
-    follows = Action(ActionKind.QUEUE_CPU, "nic", None, None, 3, 3, "", "", 3)
+    follows = Action(ActionKind.QUEUE_CPU, "nic", None, None, 3, 3, Code.UNSAID(), "", 3)
 
     def whole(table: FlowTable) -> NoReturn:
         raise AssertionError("the whole table is read")

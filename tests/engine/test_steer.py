@@ -26,6 +26,7 @@ from atfnd.model import (
     Plan,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.move.plan import in_order
 from tests.values import NIC, RULE, key, memory_of, one_rule, seen
 
@@ -78,7 +79,7 @@ def test_a_full_nic_leaves_the_flow_to_rss_and_counts_it_once() -> None:
     audit.record(Outcome(action, 1, errno.ENOSPC, None, left), known)
     assert steer.seen(seen(1, 1), NIC, RULE, known, 2) == ()
     (entry,) = known.table
-    assert (entry.state, entry.location, entry.why) == (FlowState.OVERFLOW, None, left)
+    assert (entry.state, entry.location, str(entry.why)) == (FlowState.OVERFLOW, None, left)
     assert known.overflow == 1
 
 
@@ -98,7 +99,7 @@ def test_only_of_a_nic_that_is_not_armed_a_changed_filter_is_foreseen_to_be_ours
 def test_a_schedule_has_one_operation_a_flow_and_frees_slots_first(
     wanted: list[tuple[ActionKind, int]],
 ) -> None:
-    plan = [Action(kind, "nic", key(n), None, None, None, "", "") for kind, n in wanted]
+    plan = [Action(kind, "nic", key(n), None, None, None, Code.UNSAID(), "") for kind, n in wanted]
     done: list[Action] = []
 
     def apply(action: Action) -> Outcome:

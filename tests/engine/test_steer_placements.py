@@ -31,6 +31,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
+from atfnd.model.reason import Code
 from atfnd.move.event import Wanted
 from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
@@ -103,7 +104,7 @@ def test_what_falls_back_says_so_until_it_fits() -> None:
     assert action.new == 0
     said = machine.flow().fell_back
     assert said is not None
-    assert said.endswith("on its own CPU instead")
+    assert str(said).endswith("on its own CPU instead")
     machine.nic = NIC  # a queue came to CPU 1
     machine.carry_out(steer.take_up(NIC, machine.memory, machine.now_ns))
     entry = machine.flow()
@@ -127,7 +128,10 @@ def test_nothing_else_comes_to_a_dedicated_cpu() -> None:
     machine = Machine(small, protocol)
     assert machine.memory.in_force.dedicated == {3}
     assert machine.uses(cpu=3, rx_cpu=0) == ()  # its thread is there, its packets are not to be
-    assert machine.flow().fell_back == "near core: CPU 3 is dedicated to another rule; left to RSS"
+    assert (
+        str(machine.flow().fell_back)
+        == "near core: CPU 3 is dedicated to another rule; left to RSS"
+    )
     machine.uses(cpu=1, rx_cpu=0)
     assert 3 not in machine.memory.nics["nic"].owned
     assert machine.uses(cpu=3, rx_cpu=1) == ()  # and its queue does not follow it there
@@ -141,11 +145,14 @@ def test_nothing_else_comes_to_a_dedicated_cpu() -> None:
 @pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
 def test_without_filters_only_its_own_core_can_be_had(method: SteeringMethod) -> None:
     nic = replace(
-        NIC, method=method, method_why="no filters", caps=replace(NIC.caps, filters=False)
+        NIC,
+        method=method,
+        method_why=Code.KERNEL("no filters"),
+        caps=replace(NIC.caps, filters=False),
     )
     machine = Machine(LLC, nic=nic)
     assert machine.uses(cpu=0) == ()
-    assert machine.flow().fell_back == "near llc: that takes a filter; left to RSS"
+    assert str(machine.flow().fell_back) == "near llc: that takes a filter; left to RSS"
     assert machine.memory.nics["nic"].buckets is None  # it has no say in where an entry points
 
 

@@ -66,7 +66,7 @@ def carried_out(known: Memory, now_ns: int = NOW_NS, code: int = 0) -> dict[str,
 
 def carried_out_last(known: Memory, value: str, now_ns: int) -> None:
     """What was asked for queue 1 is done."""
-    action = Action.of_setting("nic", "rps-flow-cnt:1", value, "")
+    action = Action.of_setting("nic", "rps-flow-cnt:1", value, Code.UNSAID())
     assert unowned.switched(Outcome(action, now_ns, 0, None, ""), known, now_ns)
 
 
@@ -328,7 +328,7 @@ def test_a_thread_that_wanders_within_a_cache_gets_rfs_and_no_filter(app_cpu: in
     found = known.table.get(key(1))
     assert found is not None
     assert found.location is None
-    assert "wanders within the last-level cache of CPUs" in found.why
+    assert "wanders within the last-level cache of CPUs" in str(found.why)
     unowned.looked(known.nics["nic"].view, known, later_ns := NOW_NS + unowned.REST_NS)
     assert asked(known, later_ns) == {}  # it is used, so its RFS stays on
 
@@ -375,7 +375,9 @@ def test_what_is_switched_on_lets_no_queue_follow(value: str, due_ns: int | None
     assert used.thread is not None
     known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
     known.nics["nic"].rfs.asked.add(1)
-    done = Outcome(Action.of_setting("nic", "rps-flow-cnt:1", value, ""), NOW_NS, 0, None, "")
+    done = Outcome(
+        Action.of_setting("nic", "rps-flow-cnt:1", value, Code.UNSAID()), NOW_NS, 0, None, ""
+    )
     Engine(known).handle(MovesReported((done,)), NOW_NS)
     assert known.table.next_due_ns() == due_ns
 

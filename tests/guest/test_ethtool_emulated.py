@@ -16,6 +16,7 @@ import pytest
 from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.kernel.interface import Interface
 from atfnd.model import Action, ActionKind, Queue, Rss
+from atfnd.model.reason import Code
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
@@ -234,7 +235,9 @@ def test_a_restore_while_the_link_is_down_is_refused_and_done_later(
     before = nic.setting("queue-cpu:1")
     assert before is not None
     with closing(UndoJournal(tmp_path / "originals.journal")) as undo_journal:
-        action = Action(ActionKind.QUEUE_CPU, port.name, None, None, None, 2, "", "", queue=1)
+        action = Action(
+            ActionKind.QUEUE_CPU, port.name, None, None, None, 2, Code.UNSAID(), "", queue=1
+        )
         assert queue_cpu.apply(nic, undo_journal, action).errno == 0
         sh("ip", "link", "set", port.name, "down")
         readable = "queue-cpu:1" in nic.settings()  # virtio_net keeps its interrupts

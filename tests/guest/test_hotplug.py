@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.engine.placement.queues import OFFLINE, confine, homeless
+from atfnd.engine.placement.queues import confine, homeless
 from atfnd.kernel.netlink.requests import Changes
 from atfnd.kernel.netlink.uevent import cpu_changes
 from atfnd.model import Match, Protocol, Queue
+from atfnd.model.reason import Code
 from atfnd.observe.machine.topology import topology
 from atfnd.observe.sockets.transit import Transit
 from atfnd.program.quiesce import QueueHold
@@ -97,7 +98,7 @@ def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], neares
         assert lab.nic.queues()[CPU].cpu is None
         moves = homeless(queues, topology(before=before))
         assert [queue.index for queue, _ in moves] == list(gone)
-        for action in confine(lab.nic.name, moves, OFFLINE):
+        for action in confine(lab.nic.name, moves, Code.NEAREST()):
             assert action.queue is not None
             assert action.new is not None
             lab.nic.set_queue_cpu(action.queue, action.new)

@@ -21,6 +21,7 @@ import pytest
 from atfnd.kernel.netlink.requests import GenericFamily, attribute, number
 from atfnd.kernel.system.procfs import read, stat_fields
 from atfnd.model import Action
+from atfnd.model.reason import Code
 from atfnd.move.loan import BORROWED, GIVEN_BACK
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.program import lending, setting
@@ -182,8 +183,12 @@ def test_a_policys_thread_outlives_the_loan_that_it_began_in(
     """It is one switch, with two names."""
     _, nic = made
     nic.probe()
-    lent = replace(Action.of_setting(NAME, "threaded:1", BORROWED, "a move waits"), loan=True)
-    asked = Action.of_setting(NAME, "napi-thread:1", str(BUSY_POLL), "a policy asks for it")
+    lent = replace(
+        Action.of_setting(NAME, "threaded:1", BORROWED, Code.KERNEL("a move waits")), loan=True
+    )
+    asked = Action.of_setting(
+        NAME, "napi-thread:1", str(BUSY_POLL), Code.KERNEL("a policy asks for it")
+    )
     with closing(UndoJournal(tmp_path / "originals.journal")) as journal:
         assert lending.apply(nic, journal, lent).errno == 0
         assert (fields(napis[1])[THREADED], nic.queues()[1].borrowed) == (ENABLED, True)
@@ -201,7 +206,9 @@ def test_a_borrowed_thread_that_another_program_has_poll_without_end_is_its(
 ) -> None:
     _, nic = made
     nic.probe()
-    lent = replace(Action.of_setting(NAME, "threaded:1", BORROWED, "a move waits"), loan=True)
+    lent = replace(
+        Action.of_setting(NAME, "threaded:1", BORROWED, Code.KERNEL("a move waits")), loan=True
+    )
     with closing(UndoJournal(tmp_path / "originals.journal")) as journal:
         assert lending.apply(nic, journal, lent).errno == 0
         napi_set(napis[1], {THREADED: BUSY_POLL})

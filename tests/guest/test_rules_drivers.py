@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Action, ActionKind, Actuator, Caps, Filter, FlowKey, Match
+from atfnd.model.reason import Code
 from atfnd.nic import Nic
 from atfnd.program import filter
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -188,7 +189,7 @@ def test_a_filter_that_vanishes() -> None:
 
 
 def rewrite(location: int, queue: int) -> Action:
-    return Action(ActionKind.REWRITE, "sim0", KEY, location, 1, queue, "moved", "test")
+    return Action(ActionKind.REWRITE, "sim0", KEY, location, 1, queue, Code.KERNEL("moved"), "test")
 
 
 def test_a_refused_move_says_what_it_left(tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_an_insert_refused_in_the_middle_of_many(tmp_path: Path) -> None:
             filter.apply(
                 lab.nic,
                 journal,
-                Action(ActionKind.INSERT, "sim0", key, None, None, 1, "why", "test"),
+                Action(ActionKind.INSERT, "sim0", key, None, None, 1, Code.KERNEL("why"), "test"),
             )
             for key in keys
         ]

@@ -14,6 +14,7 @@ from functools import lru_cache
 from atfnd.engine.filters import port_filters
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Accepted, Action, ActionKind, FlowKey
+from atfnd.model.reason import Code
 from atfnd.move.command import Write
 from atfnd.move.event import Established, Event, Wanted
 from atfnd.move.verdict import Mode
@@ -34,7 +35,7 @@ Steps = Iterator[tuple[str, World]]
 def wanted(key: FlowKey = KEY) -> Wanted:
     """A rule to ring B for a connect that RSS delivers to ring A, or for a listener's port."""
     rss = frozenset({A, B, R}) if key.listens else frozenset({A})
-    action = Action(ActionKind.INSERT, "nic", key, None, A, B, "", "")
+    action = Action(ActionKind.INSERT, "nic", key, None, A, B, Code.UNSAID(), "")
     first_data = 9 if key.listens else EXPECTED
     return Wanted(action, Mode.STRICT, rss, rss, first_data_ns=first_data)
 

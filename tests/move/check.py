@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from atfnd.model import Action, ActionKind, Actuator
+from atfnd.model.reason import Code
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Wanted
 from atfnd.move.port import NO_THREAD, Port, Ring
@@ -49,7 +50,7 @@ def wanted(kind: ActionKind = ActionKind.REWRITE, rss: int = R) -> Wanted:
     """Flow KEY from ring A to B in strict mode; a delete gives it back to RSS's ring."""
     new = None if kind is ActionKind.DELETE else B
     location = None if kind is ActionKind.INSERT else 7
-    action = Action(kind, "nic", KEY, location, A, new, "", "")
+    action = Action(kind, "nic", KEY, location, A, new, Code.UNSAID(), "")
     return Wanted(action, Mode.STRICT, frozenset({A}), frozenset({rss}))
 
 

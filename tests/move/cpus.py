@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.move import device
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import NicMoves
@@ -20,7 +21,7 @@ from tests.move.explore import Found, explore
 __all__ = ["check_follow"]
 
 PACKETS = 4
-ACTION = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, "", "", queue=0)
+ACTION = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 1, Code.UNSAID(), "", queue=0)
 WANTED = Wanted(ACTION, Mode.STRICT, frozenset({0}))
 
 

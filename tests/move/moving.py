@@ -13,6 +13,7 @@ from pathlib import Path
 
 from atfnd.daemon.moving import carry_out
 from atfnd.model import Action, ActionKind, FlowKey, Outcome, Protocol
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import Event, PortChanged, Reset, TimerDue, Wanted
@@ -74,7 +75,7 @@ class Moving:
 
     def action(self, kind: ActionKind, old: int | None, new: int | None) -> Action:
         location = None if old is None else self.location
-        return Action(kind, self.nic.facts.name, self.key, location, old, new, "", "")
+        return Action(kind, self.nic.facts.name, self.key, location, old, new, Code.UNSAID(), "")
 
     def tell(self, *events: Event) -> None:
         """One more move begins. What was learned of the last is forgotten."""

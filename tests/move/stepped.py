@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.command import Command, Ended
 from atfnd.move.device import NicMoves, step
 from atfnd.move.event import Event, Wanted, Written
@@ -18,7 +19,7 @@ TIMES = Times(burst=8, late_ns=0)
 
 
 def to(number: int, mode: Mode, old: int = 0, new: int = 1) -> Wanted:
-    action = Action(ActionKind.REWRITE, "nic", key(number), number, old, new, "", "")
+    action = Action(ActionKind.REWRITE, "nic", key(number), number, old, new, Code.UNSAID(), "")
     return Wanted(action, mode, frozenset({old}), frozenset({2}))
 
 

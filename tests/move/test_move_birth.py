@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.move import device as machine
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import NicMoves
@@ -25,7 +26,7 @@ def birth(
     of: object = FLOW, first_data_ns: int = 1_000_000_000, kind: ActionKind = ActionKind.INSERT
 ) -> Wanted:
     assert isinstance(of, type(FLOW))
-    action = Action(kind, "nic", of, None, None, 1, "", "")
+    action = Action(kind, "nic", of, None, None, 1, Code.UNSAID(), "")
     rss = frozenset({0}) if of.remote_port else frozenset({0, 1, 2})
     before = frozenset({0}) if kind is ActionKind.DELETE else rss
     return Wanted(action, Mode.STRICT, before, rss, first_data_ns=first_data_ns)

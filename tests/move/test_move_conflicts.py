@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from atfnd.model import Action, ActionKind, Actuator
+from atfnd.model.reason import Code
 from atfnd.move.command import Write
 from atfnd.move.device import due_ns
 from atfnd.move.event import FlowClosed, TimerDue, Wanted
@@ -17,13 +18,15 @@ __all__: list[str] = []
 
 def of_queue(queue: int, mode: Mode = Mode.IMMEDIATE) -> Wanted:
     """This queue to CPU 9."""
-    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 9, "", "", queue)
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 9, Code.UNSAID(), "", queue)
     return Wanted(action, mode, frozenset({queue}), frozenset({queue}))
 
 
 def delete(number: int) -> Wanted:
     """The rule of a flow whose socket is gone."""
-    action = Action(ActionKind.DELETE, "nic", key(number), number, 1, None, "", "", live=False)
+    action = Action(
+        ActionKind.DELETE, "nic", key(number), number, 1, None, Code.UNSAID(), "", live=False
+    )
     return Wanted(action, Mode.STRICT, frozenset({1}), frozenset({2}), live=False)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from atfnd.model import Action, ActionKind, Actuator, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.command import (
     DrainEvidence,
     Ended,
@@ -122,7 +123,7 @@ def test_one_write_a_flow_at_a_time(nic: SteppedNic) -> None:
 
 def test_a_move_that_waits_is_decided_again_when_its_port_s_filter_goes(nic: SteppedNic) -> None:
     """It was decided with the queue that this filter gave its flow."""
-    gone = Action(ActionKind.DELETE, "nic", PORT_KEY, 9, 2, None, "", "", live=False)
+    gone = Action(ActionKind.DELETE, "nic", PORT_KEY, 9, 2, None, Code.UNSAID(), "", live=False)
     nic(to(0, Mode.STRICT))
     nic(to(1, Mode.STRICT))  # one hold at a time
     nic(Wanted(gone, Mode.STRICT, live=False))
@@ -134,13 +135,13 @@ def test_a_move_that_waits_is_decided_again_when_its_port_s_filter_goes(nic: Ste
 
 def port_to(new: int) -> Wanted:
     """Another queue for its connections, from queue 2."""
-    action = Action(ActionKind.REWRITE, "nic", PORT_KEY, 9, 2, new, "", "")
+    action = Action(ActionKind.REWRITE, "nic", PORT_KEY, 9, 2, new, Code.UNSAID(), "")
     return Wanted(action, Mode.STRICT, frozenset({2}), frozenset({0, 1, 2}))
 
 
 def under_port(number: int, mode: Mode, queue: int) -> Wanted:
     """A first filter, decided while that of its port led to this queue."""
-    action = Action(ActionKind.INSERT, "nic", key(number), None, queue, 1, "", "")
+    action = Action(ActionKind.INSERT, "nic", key(number), None, queue, 1, Code.UNSAID(), "")
     return Wanted(action, mode, frozenset({queue}), frozenset({queue}))
 
 
@@ -199,7 +200,9 @@ def test_a_wait_for_a_gap_goes_on_when_the_same_is_decided_again(nic: SteppedNic
     wanted, every_ns = to(0, Mode.BOUNDED), TIMES.arm_ns // 4
     nic(wanted)
     for number in range(3):
-        again = wanted._replace(action=replace(wanted.action, why=f"decided again, {number}"))
+        again = wanted._replace(
+            action=replace(wanted.action, why=Code.KERNEL(f"decided again, {number}"))
+        )
         assert nic(again, every_ns) == ()
     nic(TimerDue(), every_ns)
     [end] = [each for each in nic.commands if isinstance(each, Ended)]
@@ -244,7 +247,7 @@ def test_settings_wait_for_moves_and_moves_for_settings(nic: SteppedNic) -> None
 
 def test_a_queue_is_not_moved_while_a_flow_leaves_it(nic: SteppedNic) -> None:
     nic(to(0, Mode.STRICT))
-    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, Code.UNSAID(), "", queue=0)
     follow = Wanted(action, Mode.STRICT, frozenset({0}))
     assert nic(follow) == ()
     proven(nic, to(0, Mode.STRICT))
@@ -261,14 +264,14 @@ def test_a_queue_follows_while_a_proven_flow_is_looked_at(nic: SteppedNic) -> No
     nic(wanted)
     proven(nic, wanted)
     assert not nic.verdicts()  # what is late by less would still be reported
-    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", queue=0)
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, Code.UNSAID(), "", queue=0)
     assert nic(Wanted(action, Mode.STRICT, frozenset({0}))) == (Write(action),)
     nic(TimerDue(), 50_000_000)
     assert nic.verdicts() == [Verdict.PROVEN]
 
 
 def test_a_dead_flows_rule_goes_after_what_may_be_in_flight(nic: SteppedNic) -> None:
-    action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, "", "")
+    action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, Code.UNSAID(), "")
     nic(FlowClosed(key(0)))
     assert nic(Wanted(action, Mode.STRICT, live=False)) == ()
     assert nic(TimerDue(), TIMES.quiet_ns) == (Write(action),)
@@ -277,7 +280,7 @@ def test_a_dead_flows_rule_goes_after_what_may_be_in_flight(nic: SteppedNic) -> 
 
 
 def test_a_new_socket_of_the_same_addresses_keeps_the_rule(nic: SteppedNic) -> None:
-    action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, "", "")
+    action = Action(ActionKind.DELETE, "nic", key(0), 7, 0, None, Code.UNSAID(), "")
     nic(Wanted(action, Mode.STRICT, live=False))
     nic(to(0, Mode.IMMEDIATE))
     assert nic.verdicts() == [Verdict.DEFERRED]

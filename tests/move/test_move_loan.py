@@ -8,6 +8,7 @@ import errno
 import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.choose import choose
 from atfnd.move.command import Command, Ended, Hold, Watch, Write
 from atfnd.move.device import NicMoves, due_ns
@@ -360,7 +361,7 @@ def test_a_timeout_that_was_not_lent_prevents_the_move() -> None:
 
 
 def follows(queue: int = 0) -> Wanted:
-    action = Action(ActionKind.QUEUE_CPU, "eth0", None, None, 0, 3, "", "", queue)
+    action = Action(ActionKind.QUEUE_CPU, "eth0", None, None, 0, 3, Code.UNSAID(), "", queue)
     return Wanted(action, Mode.STRICT, frozenset({queue}))
 
 

@@ -8,6 +8,7 @@ import errno
 import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
 from atfnd.move.event import (
@@ -36,7 +37,7 @@ def mover(nic: SimulatedNic) -> Mover:
 def to(nic: SimulatedNic, number: int, queue: int, mode: Mode = Mode.STRICT) -> Wanted:
     flow = key(number)
     old = nic.route[flow]
-    action = Action(ActionKind.REWRITE, "nic", flow, number, old, queue, "", "")
+    action = Action(ActionKind.REWRITE, "nic", flow, number, old, queue, Code.UNSAID(), "")
     return Wanted(action, mode, frozenset({old}), frozenset({nic.rss[flow]}))
 
 

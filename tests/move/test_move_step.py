@@ -52,7 +52,7 @@ def wanted(
     """From queue 0 to 1; RSS has 2."""
     new = None if kind is ActionKind.DELETE else 1
     location = None if kind is ActionKind.INSERT else 7
-    action = Action(kind, "nic", flow or key(0), location, 0, new, "", "")
+    action = Action(kind, "nic", flow or key(0), location, 0, new, Code.UNSAID(), "")
     return Wanted(action, mode, frozenset({0}), frozenset({2}), live, first_data_ns)
 
 
@@ -278,7 +278,7 @@ def test_packets_that_still_come_by_the_old_queue() -> None:
 
 
 def test_a_queue_that_follows_is_looked_at_for_its_own_time() -> None:
-    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, "", "", 0)
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, Code.UNSAID(), "", 0)
     asked = Wanted(action, Mode.STRICT, frozenset({0}), None)
     times = replace(TIMES, follow_ns=7)
     follows = Move(asked, Mechanism.FOLLOW, PORT, times)

@@ -19,6 +19,7 @@ from atfnd.kernel.interrupts.napi import asleep
 from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
 from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
+from atfnd.model.reason import Code
 from atfnd.model.reception import OF_NAPI
 from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
@@ -238,7 +239,9 @@ def test_a_queues_cpu_is_not_forgotten_while_the_link_is_down(
     before = nic.setting("queue-cpu:0")
     assert before is not None
     with closing(UndoJournal(tmp_path / "originals.journal")) as undo_journal:
-        action = Action(ActionKind.QUEUE_CPU, "v0", None, None, None, CPUS[-1], "", "", queue=0)
+        action = Action(
+            ActionKind.QUEUE_CPU, "v0", None, None, None, CPUS[-1], Code.UNSAID(), "", queue=0
+        )
         assert queue_cpu.apply(nic, undo_journal, action).errno == 0
         net.ip("link set v0 down")
         [undone] = setting.undo(nic, undo_journal)

@@ -16,6 +16,7 @@ from atfnd.errors import OperatorError
 from atfnd.lab.status import lab_status
 from atfnd.lab.up import up
 from atfnd.model import Action, ActionKind, Match, Protocol
+from atfnd.model.reason import Code
 from atfnd.move.choose import choose
 from atfnd.move.event import Wanted
 from atfnd.move.port import Stage
@@ -128,7 +129,9 @@ def test_the_moves_know_that_a_poll_is_not_yet_delivery(lab: Lab) -> None:
         watch.inspect()
         port = read_port(watch.facts, lab.nic.interface, 7)
     assert port.stages == frozenset({Stage.RPS})
-    follow = Action(ActionKind.QUEUE_CPU, lab.nic.name, None, None, 0, 1, "", "", queue=1)
+    follow = Action(
+        ActionKind.QUEUE_CPU, lab.nic.name, None, None, 0, 1, Code.UNSAID(), "", queue=1
+    )
     for order in (Mode.STRICT, Mode.BOUNDED):
         wanted = Wanted(follow, order, frozenset({1}))
         assert choose(wanted, port, Times(), 0).mechanism is None

@@ -79,7 +79,7 @@ def test_udp_sockets_that_share_a_port_get_no_filter() -> None:
     assert steer.seen(event, NIC, STRICT, known, 10**9) == ()
     entry = known.table.get(UNCONNECTED)
     assert entry is not None
-    assert "SO_REUSEPORT" in entry.why
+    assert "SO_REUSEPORT" in str(entry.why)
     connected = seen(2, 2, group=True)  # it has a peer, and packets of its own
     plan = steer.seen(connected, NIC, STRICT, known, 10**9)
     assert ActionKind.INSERT in {action.kind for action in plan}

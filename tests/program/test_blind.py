@@ -13,6 +13,7 @@ import pytest
 
 from atfnd.daemon import moving
 from atfnd.model import Action, ActionKind, Outcome, Policy
+from atfnd.model.reason import Code
 from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
 from atfnd.move.verdict import Mode
@@ -70,7 +71,7 @@ def test_moves_go_on_without_it_and_it_is_said_once(
         )  # fmt: skip
         said: list[Outcome | Ended] = []
         for number in range(3):
-            action = Action(ActionKind.REWRITE, "nic", key(number), number, 0, 1, "", "")
+            action = Action(ActionKind.REWRITE, "nic", key(number), number, 0, 1, Code.UNSAID(), "")
             said += made.want([Wanted(action, mode, frozenset({0}), frozenset({0}))])
         made.close()
         return said

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Action, ActionKind, Match, Outcome
+from atfnd.model.reason import Code
 from atfnd.nic import Nic
 from atfnd.program.filter import apply
 from atfnd.program.journals.filter_journal import FilterJournal
@@ -40,7 +41,7 @@ class Bed:
     ) -> Outcome:
         checked: Nic = self.nic
         old = 1 if kind is not ActionKind.INSERT else None
-        action = Action(kind, "nic", OURS, location, old, new, "", "")
+        action = Action(kind, "nic", OURS, location, old, new, Code.UNSAID(), "")
         outcome = apply(checked, self.journal, action)
         assert outcome.action is action
         assert outcome.at_ns > 0

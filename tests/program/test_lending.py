@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from atfnd.model import Action
+from atfnd.model.reason import Code
 from atfnd.model.reception import BUSY_THREAD, OWN_THREAD, SOFTIRQ
 from atfnd.move.loan import BORROWED, GIVEN_BACK
 from atfnd.program import actuator, lending, setting
@@ -54,7 +55,9 @@ def journal(tmp_path: Path) -> Iterator[UndoJournal]:
 
 
 def switch(value: str) -> Action:
-    return replace(Action.of_setting("eth0", "threaded", value, "a move waits"), loan=True)
+    return replace(
+        Action.of_setting("eth0", "threaded", value, Code.KERNEL("a move waits")), loan=True
+    )
 
 
 def test_it_is_in_the_journal_as_long_as_it_is_borrowed(
@@ -129,7 +132,9 @@ TIMEOUT = "gro-flush-timeout:1"
 
 
 def late(value: str) -> Action:
-    return replace(Action.of_setting("eth0", TIMEOUT, value, "a move waits"), loan=True)
+    return replace(
+        Action.of_setting("eth0", TIMEOUT, value, Code.KERNEL("a move waits")), loan=True
+    )
 
 
 def test_a_timeout_of_an_administrator_is_back_and_forgotten(
@@ -178,7 +183,7 @@ def test_what_a_run_was_giving_back_when_it_was_killed_is_given_back(
 ) -> None:
     before, lent = ("20000", "0") if name == TIMEOUT else (GIVEN_BACK, BORROWED)
     nic.values[name] = before
-    loan = replace(Action.of_setting("eth0", name, lent, "a move waits"), loan=True)
+    loan = replace(Action.of_setting("eth0", name, lent, Code.KERNEL("a move waits")), loan=True)
     lending.apply(nic, journal, loan)
     journal.wrote("eth0", name, before)
     if done:
@@ -232,7 +237,7 @@ def borrow(value: str = BORROWED) -> Action:
 
 
 def asked(value: str) -> Action:
-    return Action.of_setting("eth0", Napi.LASTING, value, "a policy asks for it")
+    return Action.of_setting("eth0", Napi.LASTING, value, Code.KERNEL("a policy asks for it"))
 
 
 @pytest.mark.parametrize("value", [OWN_THREAD, BUSY_THREAD])

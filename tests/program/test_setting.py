@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Action, ActionKind
+from atfnd.model.reason import Code
 from atfnd.nic.lab.nic import LabNic
 from atfnd.program import queue_cpu, setting
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
@@ -30,7 +31,7 @@ def undo_journal(tmp_path: Path) -> Iterator[UndoJournal]:
 
 
 def action(lab: Lab, name: str, value: str) -> Action:
-    return Action.of_setting(lab.nic.name, name, value, "why")
+    return Action.of_setting(lab.nic.name, name, value, Code.KERNEL("why"))
 
 
 def reversed_table(lab: Lab) -> str:
@@ -53,7 +54,9 @@ def test_a_setting_is_written_and_undone(lab: Lab, undo_journal: UndoJournal) ->
 def test_a_queues_cpu_is_a_setting(lab: Lab, undo_journal: UndoJournal) -> None:
     everywhere = ",".join(map(str, CPUS)) if CPUS != [0, 1] else "0-1"
     lab.nic.write_setting("queue-cpu:2", everywhere)
-    move = Action(ActionKind.QUEUE_CPU, lab.nic.name, None, None, None, CPUS[1], "why", "", 2)
+    move = Action(
+        ActionKind.QUEUE_CPU, lab.nic.name, None, None, None, CPUS[1], Code.KERNEL("why"), "", 2
+    )
     assert queue_cpu.apply(lab.nic, undo_journal, move).errno == 0
     assert lab.nic.queues()[2].cpu == CPUS[1]
     assert undo_journal.held(lab.nic.name)["queue-cpu:2"].wrote == str(CPUS[1])
@@ -66,7 +69,9 @@ def test_a_refused_setting_is_not_ours(lab: Lab, undo_journal: UndoJournal) -> N
     done = setting.apply(lab.nic, undo_journal, action(lab, "rss", "0 1 2"))
     assert done.errno == errno.EINVAL
     assert done.left == "rss stays as it is (Invalid argument)"
-    move = Action(ActionKind.QUEUE_CPU, lab.nic.name, None, None, None, 4000, "why", "", 2)
+    move = Action(
+        ActionKind.QUEUE_CPU, lab.nic.name, None, None, None, 4000, Code.KERNEL("why"), "", 2
+    )
     assert queue_cpu.apply(lab.nic, undo_journal, move).errno == errno.EINVAL
     assert (
         setting.apply(lab.nic, undo_journal, action(lab, "xps-cpus:0", "1")).errno == errno.ENOENT

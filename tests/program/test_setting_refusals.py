@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model.reason import Code
 from atfnd.program import queue_cpu, setting
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 from tests.nic.fake_nic import FakeNic
@@ -38,7 +39,9 @@ class Bed:
         return setting.apply(nic, self.undo_journal, action)
 
     def confine(self, queue: int, cpu: int) -> Outcome:
-        action = Action(ActionKind.QUEUE_CPU, "nic", None, None, None, cpu, "", "", queue)
+        action = Action(
+            ActionKind.QUEUE_CPU, "nic", None, None, None, cpu, Code.UNSAID(), "", queue
+        )
         return queue_cpu.apply(self.nic, self.undo_journal, action)
 
     def held(self) -> dict[str, OwnedSetting]:

@@ -31,6 +31,7 @@ from atfnd.model import (
     Thread,
     Topology,
 )
+from atfnd.model.reason import Code
 from atfnd.nic.location import choose
 from atfnd.program.shell_commands import ShellCommands, shell_commands
 from tests.serve.published import topology
@@ -50,16 +51,18 @@ NO_CPUS = Topology(())
 
 def rule(kind: ActionKind, location: int | None = None, to: FlowKey | None = None) -> Action:
     new = None if kind is ActionKind.DELETE else 3
-    return Action(kind, "eth0", to or key(1), location, 1, new, "why", "rest")
+    return Action(kind, "eth0", to or key(1), location, 1, new, Code.KERNEL("why"), "rest")
 
 
 def setting(name: str, value: str) -> Action:
     kind = ActionKind.SETTING
-    return Action(kind, "eth0", None, None, None, None, "why", "", setting=name, value=value)
+    return Action(
+        kind, "eth0", None, None, None, None, Code.KERNEL("why"), "", setting=name, value=value
+    )
 
 
 def queue_cpu(queue: int) -> Action:
-    return Action(ActionKind.QUEUE_CPU, "eth0", None, None, 1, 4, "why", "", queue)
+    return Action(ActionKind.QUEUE_CPU, "eth0", None, None, 1, 4, Code.KERNEL("why"), "", queue)
 
 
 def typed(action: Action, nic: NicView = ETH) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Match, Restored
+from atfnd.model.reason import Code
 from atfnd.program import restore, setting
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -41,7 +42,7 @@ class Bed:
     def undone(self) -> list[Restored]:
         """What differs after an undo of all."""
         undo = Undo(self.nic, self.journal, self.undo_journal)
-        undo.filters("why")
+        undo.filters(Code.KERNEL("why"))
         return undo.differences(setting.undo(self.nic, self.undo_journal))
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from atfnd.model import (
     SteeringMethod,
     Thread,
 )
+from atfnd.model.reason import Code
 from atfnd.replay.codec import decoded, encoded
 from atfnd.replay.recording import (
     FORMAT,
@@ -243,7 +244,7 @@ def test_a_longer_dwell_is_kept_by_the_recordings_clock() -> None:
 
 
 def test_a_nic_without_filters_is_replayed_by_its_table() -> None:
-    nic = replace(NIC, armed=False, method=SteeringMethod.RSS, method_why="no filters")
+    nic = replace(NIC, armed=False, method=SteeringMethod.RSS, method_why=Code.KERNEL("no filters"))
     nic = replace(nic, caps=replace(nic.caps, filters=False))
     replay = Replay(POLICY)
     replay.take(RecordedMachine(0, (nic,), topology(), FORMAT))

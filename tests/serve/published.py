@@ -65,6 +65,7 @@ from atfnd.model import (
     Topology,
     WouldDo,
 )
+from atfnd.model.reason import Code
 from atfnd.serve.api.http import serve
 from tests.diagnose.machines import topology
 from tests.serve.shown import flow, key, lab, rule
@@ -313,7 +314,7 @@ class Published:
         if nic == "lab:lab":
             return []
         kind, why = ActionKind.INSERT, "its thread runs on CPU 3"
-        action = Action(kind, nic, key(40_002), None, 0, 3, why, "bulk")
+        action = Action(kind, nic, key(40_002), None, 0, 3, Code.KERNEL(why), "bulk")
         return [Planned(action, None, ("ethtool -N eth1 flow-type tcp4 action 3",), None)]
 
     def port_remarks(self, key: FlowKey) -> tuple[str, ...]:

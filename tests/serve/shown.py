@@ -20,6 +20,7 @@ from atfnd.model import (
     SocketFound,
     Thread,
 )
+from atfnd.model.reason import Code
 
 __all__ = ["flow", "found", "key", "lab", "rule"]
 
@@ -48,7 +49,7 @@ def flow(remote_port: int, state: FlowState = FlowState.STEERED) -> Flow:
         used_ns=2_000,
         moved_ns=1_000,
         rule_name="bulk",
-        why="same core as the application",
+        why=Code.KERNEL("same core as the application"),
     )
 
 

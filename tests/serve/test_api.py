@@ -14,6 +14,7 @@ import pytest
 
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import Conflict, Device, Protocol, SteeringMethod
+from atfnd.model.reason import Code
 from tests.serve.asking import curl, get
 from tests.serve.published import Serving, flow, serving, three_flows
 from tests.serve.shown import found
@@ -183,7 +184,7 @@ def test_a_nic_with_its_limits(daemon: Serving) -> None:
         daemon.source.views[1] = replace(
             nic,
             method=SteeringMethod.RSS,
-            method_why="no filters",
+            method_why=Code.KERNEL("no filters"),
             caps=replace(nic.caps, flow_types=types, probed=False, why="ntuple is off"),
             device=Device("igb", "0000:01:00.0", 1, 4, 8, 256, 4096, 3, True, False, 0),
             conflicts=(Conflict("aRFS is on", "turn it off", False),),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from atfnd.errors import OperatorError
+from atfnd.model.reason import Code
 from tests.serve.asking import get
 from tests.serve.published import Published, Serving, flow, serving, three_flows
 from tests.wait import until
@@ -112,7 +113,7 @@ def test_a_client_that_takes_nothing_is_disconnected(
     monkeypatch.setattr("atfnd.serve.api.answers.WRITE_S", 0.1)
     source = Published()
     for n in range(1000):
-        source.table.put(flow(n)._replace(why="because " * 100))
+        source.table.put(flow(n)._replace(why=Code.KERNEL("because " * 100)))
     with serving(tmp_path / "atfnd.sock", source) as running:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(running.socket))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from atfnd.model import Flow, FlowKey, FlowState, Match, NicView, Protocol, Queue
+from atfnd.model.reason import Code
 from atfnd.serve.explain.explain import (
     Explanation,
     explain,
@@ -146,20 +147,22 @@ def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
 
 
 def test_wanted_but_refused_repeats_the_reason() -> None:
-    answer = explained(flow(40_000, FlowState.WANTED)._replace(why="refused: EINVAL"), lab())
+    answer = explained(
+        flow(40_000, FlowState.WANTED)._replace(why=Code.KERNEL("refused: EINVAL")), lab()
+    )
     assert "no filter is in place: refused: EINVAL" in answer.verdict
     assert answer.advice is not None
     assert "atfnctl events --nic lab:lab" in answer.advice
 
 
 def test_overflow_of_the_nic_and_of_the_table() -> None:
-    entry = flow(40_000, FlowState.OVERFLOW)._replace(location=None, why="table full")
+    entry = flow(40_000, FlowState.OVERFLOW)._replace(location=None, why=Code.KERNEL("table full"))
     full = lab(OURS, rule(101, Match.of(key(40_001)), 1))
     full = replace(full, caps=replace(full.caps, filter_slots=2))
     assert (
         "filter table is full (2 filters in 2 slots, 1 not ours)" in explained(entry, full).verdict
     )
-    for why in ("its user has its share", "its rule has its share"):
+    for why in (Code.TENANT_SHARE("control group", 10), Code.RULE_SHARE(5)):
         assert explained(entry._replace(why=why), full).verdict.endswith(f"not ours): {why}.")
     answer = explained(entry, lab(OURS))
     assert "no room for it (lab:lab holds 1 filters in 4096 slots): table full" in answer.verdict
@@ -169,7 +172,9 @@ def test_overflow_of_the_nic_and_of_the_table() -> None:
 
 def test_a_rule_somebody_else_changed() -> None:
     why = "another program pointed its filter to queue 2"
-    entry = flow(40_000, FlowState.MANUAL)._replace(target_queue=None, location=None, why=why)
+    entry = flow(40_000, FlowState.MANUAL)._replace(
+        target_queue=None, location=None, why=Code.KERNEL(why)
+    )
     answer = explained(entry, lab())
     assert why in answer.verdict
     assert answer.advice == "to have it steered again: atfnctl resume lab:lab"
@@ -236,8 +241,13 @@ def test_no_advice_to_give_a_cpu_the_queue_that_was_just_taken_from_it() -> None
     )
     back = "nothing: queue 3 of CPU 3 follows thread 7 to CPU 1, and goes back after"
     assert explained(waits, nic).advice == back
-    assert explained(waits._replace(fell_back="no queue is delivered there"), nic).advice == back
-    steered = flow(40_000)._replace(target_cpu=None, fell_back="no queue is delivered there")
+    assert (
+        explained(waits._replace(fell_back=Code.KERNEL("no queue is delivered there")), nic).advice
+        == back
+    )
+    steered = flow(40_000)._replace(
+        target_cpu=None, fell_back=Code.KERNEL("no queue is delivered there")
+    )
     nic = replace(nic, filters=(), queues=queues)
     assert "put a queue" not in str(explained(steered, nic).advice)
 

@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from atfnd.model import Flow, FlowState, SteeringMethod
+from atfnd.model.reason import Code
 from atfnd.serve.explain.explain import Explanation, explain, explain_absent
 from tests.serve.published import flow, key, lab, topology
 
 WHY = "this NIC has no 5-tuple filters; flows are steered by their entries"
-NIC = replace(lab(owned=frozenset()), method=SteeringMethod.RSS, method_why=WHY)
+NIC = replace(lab(owned=frozenset()), method=SteeringMethod.RSS, method_why=Code.KERNEL(WHY))
 ENTRY = "its entry 37 of the indirection table points to queue 3, on its core"
 
 
 def served(state: FlowState, why: str, **changes: Any) -> Flow:
-    return flow(40_000, state)._replace(location=None, why=why, **changes)
+    return flow(40_000, state)._replace(location=None, why=Code.KERNEL(why), **changes)
 
 
 def explained(entry: Flow) -> Explanation:
@@ -59,7 +60,9 @@ def test_the_method_is_explained_for_a_flow_without_an_entry() -> None:
 
 
 def test_a_flow_without_an_entry_where_rfs_serves_every_flow() -> None:
-    nic = replace(NIC, method=SteeringMethod.RFS, method_why="has one receive queue", armed=True)
+    nic = replace(
+        NIC, method=SteeringMethod.RFS, method_why=Code.KERNEL("has one receive queue"), armed=True
+    )
     answer = explain_absent(key(40_000), [(nic, None)])
     assert "It does so for every flow, without an entry" in answer.verdict
     unarmed = explain_absent(key(40_000), [(replace(nic, armed=False), None)])

@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 OURS = rule(100, Match.of(key(40_000)), 3)
 LLC = flow(40_000)._replace(  # its thread is on CPU 1, its packets under the same cache
-    app_cpu=1, why="its thread runs on CPU 1; near llc: queue 3 is delivered on CPU 3"
+    app_cpu=1, why=Code.KERNEL("its thread runs on CPU 1; near llc: queue 3 is delivered on CPU 3")
 )
 BACK = "near smt: no queue is delivered on the other thread of its core; on its own CPU instead"
 LEFT = "near smt: no queue is delivered on the other thread of its core; left to RSS"
@@ -36,7 +36,7 @@ def test_a_fallback_is_not_what_was_asked_for() -> None:
     answer = explained(fell_back=BACK)
     assert answer.verdict == f"Its packets arrive on CPU 3, a fallback: {BACK}."
     assert answer.advice == "put a queue on such a CPU, or change its rule's placement"
-    view = flow_view(LLC._replace(fell_back=BACK), 0)
+    view = flow_view(LLC._replace(fell_back=Code.KERNEL(BACK)), 0)
     assert (view["placed"], view["fell_back"]) == (False, BACK)
 
 
@@ -49,7 +49,9 @@ def test_a_rule_stays_where_nothing_better_can_be_had() -> None:
 
 
 def test_nor_is_a_flow_that_is_left_to_rss() -> None:
-    left = LLC._replace(state=FlowState.WANTED, target_queue=None, target_cpu=None, fell_back=LEFT)
+    left = LLC._replace(
+        state=FlowState.WANTED, target_queue=None, target_cpu=None, fell_back=Code.KERNEL(LEFT)
+    )
     answer = explain(left, lab(), topology(), 1)
     assert answer.verdict == f"Not steered: {LEFT}."
     assert placed(left) is False

@@ -108,7 +108,9 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
     def vary() -> None:
         moved = flow(40_000)._replace(move=Move("hold", "proven", Code.DRAINS(), 0, 5_000_000))
         daemon.source.table.put(moved)
-        bare = flow(40_001)._replace(thread=None, rx_cpu=None, rx_queue=None, fell_back="full")
+        bare = flow(40_001)._replace(
+            thread=None, rx_cpu=None, rx_queue=None, fell_back=Code.KERNEL("full")
+        )
         daemon.source.table.put(bare)
         there = found(7)
         daemon.source.found = [there, there._replace(cookie=2, thread=None, app_cpu=None)]

@@ -524,7 +524,7 @@ class Run:
         if self.service.supervisor is None or not self.service.armed(nic.name):
             return False
         rules, by = self.service.engine.memory.in_force.forwarding, nic.ours.by
-        if isinstance(by, Action) and not by.why.startswith("forwarding "):
+        if isinstance(by, Action) and by.why.code is not Code.FORWARDING:
             self.world.seen["excused: its queue follows a thread, or goes home"] += 1
             return False
         placing = (rule for rule in rules if rule.placement is not PairPlacement.LEAVE)
@@ -978,8 +978,8 @@ class Run:
             right = socket.rx_cpu() in self._wanted(socket)
             why = "placed" if right else "not placed: it is not in the table"
             if flow is not None and not right:
-                words = "".join(each for each in flow.why if not each.isdigit())
-                why = f"not placed: {flow.state.value}: {words}"
+                codes = flow.why.shape()
+                why = f"not placed: {flow.state.value}: {codes}"
             if not right and self._can_be_placed(socket):
                 world.broken("placement", f"{socket.flow.key} is {why}")
             world.seen[why[:110]] += 1

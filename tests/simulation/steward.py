@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from atfnd.model import Action, ActionKind, Filter, FlowKey, Match, Outcome, Restored
+from atfnd.model.reason import Code
 from atfnd.model.toeplitz import rss_queue
 from atfnd.move.command import Ended
 from atfnd.move.device import NicMoves
@@ -156,11 +157,13 @@ class Steward:
             return
         there, rss = self.placed.get((nic.name, key)), self._without(nic, key)
         if there is None:
-            action = Action(ActionKind.INSERT, nic.name, key, None, None, queue, "", "")
+            action = Action(ActionKind.INSERT, nic.name, key, None, None, queue, Code.UNSAID(), "")
             origins = rss
         else:
             kind = ActionKind.REWRITE
-            action = Action(kind, nic.name, key, there.location, there.queue, queue, "", "")
+            action = Action(
+                kind, nic.name, key, there.location, there.queue, queue, Code.UNSAID(), ""
+            )
             origins = frozenset({there.queue})
         self._tell(nic, Wanted(action, mode, origins, rss))
 
@@ -170,7 +173,15 @@ class Steward:
         if there is None or nic.name not in self.movers:
             return
         action = Action(
-            ActionKind.DELETE, nic.name, key, there.location, there.queue, None, "", "", live=live
+            ActionKind.DELETE,
+            nic.name,
+            key,
+            there.location,
+            there.queue,
+            None,
+            Code.UNSAID(),
+            "",
+            live=live,
         )
         gone = () if live else (FlowClosed(key),)
         origins, rss = frozenset({there.queue}), self._without(nic, key)
@@ -187,7 +198,7 @@ class Steward:
         if nic.name in self.movers and queue < len(nic.rings):
             old = nic.rings[queue].cpu
             kind, at = ActionKind.QUEUE_CPU, frozenset({queue})
-            action = Action(kind, nic.name, None, None, old, cpu, "", "", queue=queue)
+            action = Action(kind, nic.name, None, None, old, cpu, Code.UNSAID(), "", queue=queue)
             self._tell(nic, Wanted(action, Mode.STRICT, at))
 
     def reset(self, nic: WorldNic) -> None:
@@ -225,7 +236,7 @@ class Steward:
             self._forget(nic.name)
         self._world.operation("restore")
         undo = Undo(nic, self.journal, self.undo_journal)
-        outcomes = undo.filters("restore")
+        outcomes = undo.filters(Code.KERNEL("restore"))
         done = [
             Restored(nic.name, "filter", each.errno, each.left) for each in outcomes if each.errno
         ]

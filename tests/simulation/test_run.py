@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 
+from atfnd.model.reason import Code
 from atfnd.move import evidence, holding
 from atfnd.nic import Nic
 from atfnd.program import filter, setting, undo
@@ -41,7 +42,7 @@ def _there(nic: Nic, journal: FilterJournal, location: int, match: object) -> ob
 def _one_of_them(self: undo.Undo, why: str, known: Any = ()) -> Any:
     del known
     self._ours = self._ours[:1]
-    return REAL_FILTERS(self, why)
+    return REAL_FILTERS(self, Code.KERNEL(why))
 
 
 def _forgotten(nic: Nic, journal: UndoJournal, only: object = None) -> list[object]:

@@ -17,13 +17,13 @@ from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView
+from atfnd.model.reason import Code
 from atfnd.move.event import Wanted
 
 __all__ = ["belongs", "joined", "queue_of_most", "rests", "saves", "stranded"]
 
 _JOIN = 8  # flows of a port in one look: each write is done before anything else is decided
 _RESTS_NS = 5_000_000_000  # since its last move
-_NEEDLESS = "the filter of its port leads it there too, and few filters are left"
 
 
 def queue_of_most(flows: Iterable[Flow], nic: NicView, memory: Memory) -> int | None:
@@ -62,7 +62,7 @@ def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:
     for flow in (each for each in memory.table.led(nic.name) if each.key not in asked):
         port = memory.table.covering(flow.key)
         if port is None or port.target_queue != flow.target_queue:
-            why = "the filter that led it is gone"
+            why = Code.PORT_LEADS_NO_MORE()
             flow = flow._replace(state=FlowState.OVERFLOW, target_queue=None, why=why)
             memory.table.put(flow)
             memory.table.defer(flow.key, now_ns)
@@ -88,14 +88,14 @@ def joined(
     ]
     for flow in served:
         if budget.waits(flow) and flow.key not in table.inserting(nic.name):
-            why = f"the filter of its port leads it to queue {port.target_queue}"
+            why = Code.PORT_LEADS(port.target_queue)
             target = port.target_queue
             memory.table.put(flow._replace(state=FlowState.PORT, target_queue=target, why=why))
     for flow in [each for each in served if _joins(each, port, memory, now_ns)][:_JOIN]:
         table.gives(flow.key, (None,))
         action = Action(
             ActionKind.DELETE, nic.name, flow.key, flow.location, flow.target_queue, None,
-            _NEEDLESS, flow.rule_name,
+            Code.NEEDLESS(), flow.rule_name,
             generation=memory.table.generation(flow.key),
         )  # fmt: skip
         yield Wanted(action, memory.in_force.order(flow.rule_name), queues, queues)

@@ -36,6 +36,7 @@ from atfnd.model import (
     SteeringMethod,
     Topology,
 )
+from atfnd.model.reason import Code, Why
 
 __all__ = [
     "RssOf",
@@ -66,7 +67,6 @@ _CLEARLY = 2.0  # times the worth of the flow that has the filter
 _LEAST_BYTES_PER_S = 10_000  # less is not worth the two moves of a swap
 _MOST = 0.75  # start before our share is full: their port's filter would move flows that wait
 _HELD_NS = 5_000_000_000  # a flow keeps a filter this long, and waits this long after losing one
-_FULL = "the NIC's filter table is full: delivered by RSS"
 _FULL_NS, _FULL_LATEST_NS = 10_000_000_000, 600_000_000_000  # until a full NIC is asked again
 _MEASURED_NS = 1_000_000_000  # at least
 _PREDICTED = 512  # hashes in one look
@@ -97,7 +97,7 @@ def short(nic: NicView, memory: Memory) -> bool:
 def no_room(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None,
     rule: str | None = None,
-) -> str | None:  # fmt: skip
+) -> Why | None:  # fmt: skip
     """Why one more filter of ours, for this flow, would be too many; None: it would not. Filters
     about to be inserted count, and so do slots that were cleared for another flow. `tenants` and
     `rule` are those of a flow that has no entry yet, or will fall under another rule."""
@@ -110,35 +110,35 @@ def no_room(
     ours = table.filters_in(nic.name) + spoken_for - itself
     found = spending.found_full.get(key.family)
     if found is not None and ours >= found.ours:
-        return _FULL
+        return Code.NIC_FULL()
     if bound is None:  # it was full when the slot was cleared that is spoken for
-        why = _FULL if {*cleared_for} - {key} else None
+        why = Code.NIC_FULL() if {*cleared_for} - {key} else None
         return why or full_share(nic, memory, key, tenants, rule)
     if ours < bound:
         return full_share(nic, memory, key, tenants, rule)
     if bound != nic.budget:
-        return f"the NIC's filter table is full, {nic.foreign} are others': delivered by RSS"
-    return f"our {bound} filters of this NIC are in use: delivered by RSS"
+        return Code.NIC_FULL_OF_OTHERS(nic.foreign)
+    return Code.ALL_IN_USE(bound)
 
 
 def full_share(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None,
     rule: str | None = None,
-) -> str | None:  # fmt: skip
+) -> Why | None:  # fmt: skip
     """Why one more filter for this flow would exceed the share of its user or control group, or of
     its rule, though nothing else wants it; None: it would not. `tenants` and `rule` as for
     `no_room`."""
     return _full_tenant(nic, memory, key, tenants) or _full_rule(nic, memory, key, rule)
 
 
-def _full_rule(nic: NicView, memory: Memory, key: FlowKey, rule: str | None = None) -> str | None:
+def _full_rule(nic: NicView, memory: Memory, key: FlowKey, rule: str | None = None) -> Why | None:
     flow = memory.table.get(key)
     if rule is None:
         rule = "" if flow is None else flow.rule_name
     most = memory.in_force.filters_max(rule)
     if most is None or _under(rule, nic, memory, but=key) < most:
         return None
-    return f"its rule has its share of the filters, {most}: delivered by RSS"
+    return Code.RULE_SHARE(most)
 
 
 def full_rules(nic: NicView, memory: Memory) -> frozenset[str]:
@@ -161,7 +161,7 @@ def _under(rule: str, nic: NicView, memory: Memory, but: FlowKey | None = None) 
 
 def _full_tenant(
     nic: NicView, memory: Memory, key: FlowKey, tenants: tuple[Tenant, ...] | None = None
-) -> str | None:
+) -> Why | None:
     flow, bound = memory.table.get(key), share(nic)
     if tenants is None:
         tenants = () if flow is None else whose(flow)
@@ -170,8 +170,7 @@ def _full_tenant(
     for tenant in tenants if key.listens else ():
         most_ports = max(1, bound * _PORTS_PERCENT // 100)
         if flow is None and memory.table.ports_held(nic.name, tenant) >= most_ports:
-            share_of_ports = f"{_PORTS_PERCENT} % of the filters for its ports"
-            return f"its {_KINDS[tenant[0]]} has {share_of_ports}: delivered by RSS"
+            return Code.PORTS_SHARE(_KINDS[tenant[0]], _PORTS_PERCENT)
     most = memory.in_force.filters
     if all(each >= 100 for each in most.values()):
         return None
@@ -179,8 +178,7 @@ def _full_tenant(
     if flow is not None and flow.location is None and key in memory.table.promised(nic.name):
         held.subtract(tenants)  # its own slot
     for kind, _ in _at_share(tenants, held, nic, memory):
-        has = f"its share of the filters, {most.get(kind, 100)} %"
-        return f"its {_KINDS[kind]} has {has}: delivered by RSS"
+        return Code.TENANT_SHARE(_KINDS[kind], most.get(kind, 100))
     return None
 
 
@@ -194,14 +192,14 @@ def _at_share(
     return [each for each in tenants if held.get(each, 0) * 100 >= bound * most.get(each[0], 100)]
 
 
-def said(flow: Flow, nic: NicView, memory: Memory, why: str) -> str:
+def said(flow: Flow, nic: NicView, memory: Memory, why: Why) -> Why:
     """Why it waits, and what others of its user or control group have."""
     mine = tenants_of(flow.thread)
     held = held_by(mine, _held(nic, memory))
     alone = memory.table.filters_of(nic.name).keys() <= {*mine}
     if alone or not held or full_share(nic, memory, flow.key) is not None:
         return why
-    return f"{why}; its user or control group has {held} of the filters, and none has two more"
+    return Code.NONE_HAS_MORE(why, held)
 
 
 def _held(nic: NicView, memory: Memory) -> Counter[Tenant]:
@@ -253,7 +251,7 @@ def make_room(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
             if loser.key.listens:
                 table.gives(loser.key, (flow.key,))
                 return ()
-            gains = f"whose user or control group has fewer ({held_by(mine, held)})"
+            gains = Code.FOR_FEWER(held_by(mine, held))
             return (_swap(loser, worth(loser, memory), flow.key, gains, memory),)
     return ()
 
@@ -474,7 +472,7 @@ def swaps(nic: NicView, memory: Memory, now_ns: int) -> Plan:
             highest = nic.budget != share(nic)  # the table is full: exact ones are above it
             worst_of = min(fit, key=lambda each: -(each[1].location or 0) if highest else each[0])
             steered.remove(worst_of)
-            plan.append(_swap(worst_of[1], worst_of[0], port, "that serves several", memory))
+            plan.append(_swap(worst_of[1], worst_of[0], port, Code.FOR_SEVERAL(), memory))
     held = _held(nic, memory)
     for rule, asking in waiting.items():
         best: list[tuple[float, FlowKey]] = []
@@ -508,7 +506,7 @@ def _by_worth(
             continue  # it would wait for its share even then
         if room or gain < _LEAST_BYTES_PER_S or gain <= _CLEARLY * loss:
             break
-        yield _swap(flow, loss, newcomer, f"worth {_rate(gain)}", memory)
+        yield _swap(flow, loss, newcomer, Code.FOR_WORTH(_rate(gain)), memory)
 
 
 def surplus(nic: NicView, memory: Memory, now_ns: int) -> Plan:
@@ -524,18 +522,18 @@ def surplus(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         found = (table.get(key) for key in keys if key not in table.rewriting(nic.name))
         fit = [flow for flow in found if flow and _filtered(flow) and _may_go(flow, memory, now_ns)]
         fit.sort(key=lambda flow: (worth(flow, memory), -table.generation(flow.key)))
-        why = f"its rule has more than its share of the filters, {most}"
+        why = Code.RULE_SURPLUS(most)
         plan += [_taken(flow, None, why, memory) for flow in fit[: min(len(keys) - most, _SWAPS)]]
     return tuple(plan)
 
 
-def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: str, memory: Memory) -> Action:
+def _swap(flow: Flow, loss: float, newcomer: FlowKey, gains: Why, memory: Memory) -> Action:
     """Begin to take a flow's filter for another one."""
-    why = f"its filter is worth {_rate(loss)} and goes to {newcomer}, {gains}"
+    why = Code.TAKEN(_rate(loss), newcomer, gains)
     return _taken(flow, newcomer, why, memory)
 
 
-def _taken(flow: Flow, newcomer: FlowKey | None, why: str, memory: Memory) -> Action:
+def _taken(flow: Flow, newcomer: FlowKey | None, why: Why, memory: Memory) -> Action:
     """Begin to take a flow's filter, for another one or for none."""
     memory.table.gives(flow.key, (newcomer,))
     kind, queue = ActionKind.DELETE, flow.target_queue

@@ -16,6 +16,7 @@ from dataclasses import replace
 from atfnd.engine.table.flow_table import Elsewhere
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState, NicView, Plan
+from atfnd.model.reason import Code
 
 __all__ = ["ineffective"]
 
@@ -39,7 +40,7 @@ def ineffective(nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> Pla
         if now_ns - flow.moved_ns > _YOUNG_NS:
             seen = Elsewhere(flow.bytes, seen.looks + (flow.bytes > seen.bytes), seen.attempts)
         if seen.looks == _LOOKS and seen.attempts == _ATTEMPTS:
-            why = f"its filter is in the NIC, but the NIC delivers on queue {flow.rx_queue}"
+            why = Code.NO_EFFECT(flow.rx_queue)
             manual.append(flow._replace(state=FlowState.MANUAL, why=why))
             _watch(flow.key, None, memory)
             continue
@@ -62,7 +63,7 @@ def _anew(flow: Flow, memory: Memory) -> Action:
     """Write it again, to the queue that it already names (`program.filter`: delete, then
     insert)."""
     queue = flow.target_queue
-    why = f"the NIC lists its filter, and delivers on queue {flow.rx_queue}: written anew"
+    why = Code.WRITTEN_ANEW(flow.rx_queue)
     return Action(
         ActionKind.REWRITE, flow.nic, flow.key, flow.location, queue, queue, why, flow.rule_name,
         generation=memory.table.generation(flow.key),

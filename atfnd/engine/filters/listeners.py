@@ -14,6 +14,7 @@ from typing import NamedTuple
 from atfnd.engine.filters.readers import Readers
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import FlowKey, Listening, SocketUse, Thread, ThreadReads
+from atfnd.model.reason import Code, Why
 
 __all__ = ["Asked", "Listeners", "Place", "ServedPort", "place_of"]
 
@@ -42,7 +43,7 @@ class Listeners:
     sockets: dict[FlowKey, dict[int, Listening]] = field(default_factory=dict)  # by cookie
     closed_ns: dict[FlowKey, int] = field(default_factory=dict)  # the last listener
     asked: dict[FlowKey, Asked] = field(default_factory=dict)  # for the end of its filter
-    why_not: dict[FlowKey, str] = field(default_factory=dict)  # it has no filter, or an old one
+    why_not: dict[FlowKey, Why] = field(default_factory=dict)  # it has no filter, or an old one
     unwanted: set[FlowKey] = field(default_factory=set)  # by a new policy: their filters go
     readers: dict[FlowKey, Readers] = field(default_factory=dict)  # of the connections of a port
     carrying: set[FlowKey] = field(default_factory=set)  # their filters deliver connections
@@ -107,7 +108,7 @@ class Listeners:
                 return key if before is None and known.why_no_filter() is not None else None
         return None
 
-    def several(self, key: FlowKey) -> str | None:
+    def several(self, key: FlowKey) -> Why | None:
         """Says that several threads read the connections of this port, or of a port that shares
         some of them. None: one does, or none is known."""
         for other in self._near(key):
@@ -129,7 +130,7 @@ class Listeners:
         known = (self.readers[each] for each in self._near(key) if each in self.readers)
         return next((last for each in known if (last := each.last()) is not None), None)
 
-    def unserved(self, key: FlowKey) -> str | None:
+    def unserved(self, key: FlowKey) -> Why | None:
         """Nobody has read a connection of this port, and several may come to: the one process that
         listens has several threads, has made another process, or was there before we could see
         that. None: that is not so, or not known."""
@@ -137,8 +138,7 @@ class Listeners:
             return None
         for each in self.rivals(key):
             if each.thread is not None and not each.alone:
-                what = f"process {each.thread.pid} may have several threads or children"
-                return f"{what}, and nobody has read a connection yet"
+                return Code.MAY_SHARE(each.thread.pid)
         return None
 
     def found(self, listeners: Iterable[Listening], table: FlowTable, now_ns: int) -> None:

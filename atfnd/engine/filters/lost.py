@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Filter, Flow, FlowState, Match, NicView
+from atfnd.model.reason import Code
 
 __all__ = ["lost"]
 
@@ -29,7 +30,7 @@ def lost(nic: NicView, filters: Sequence[Filter], memory: Memory, *, disturbed: 
     wiped = not filters and len(ours) > 1
     if not missing or not (disturbed or wiped):
         return []
-    why = "the NIC lost its filter when it was reset" if wiped else "the NIC lost its filter"
+    why = Code.LOST_AT_RESET() if wiped else Code.LOST_BY_NIC()
     again = [
         flow._replace(state=FlowState.WANTED, location=None, target_queue=None, why=why)
         for flow in missing

@@ -56,6 +56,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
+from atfnd.model.reason import Code, Why
 from atfnd.move.event import Wanted
 
 __all__ = ["RuleOf", "asks", "exposed", "forget_closed", "look", "wanted_again"]
@@ -64,7 +65,6 @@ _LINGER_NS = 10_000_000_000  # a server that restarts listens again
 _FAR_NS = 1_000_000_000  # until then a write is over
 _PINNED = 16  # connections that one look gives a filter of their own, so that their port's may go
 _ASKED_NS = 5_000_000_000  # a delete takes a second, if it is not deferred
-_UNWANTED = "the policy has no rule for its connections any more"
 
 # The one policy rule for all connections of a port that this thread serves.
 RuleOf = Callable[[FlowKey, Thread | None], FlowRule | None]
@@ -79,6 +79,10 @@ class _Server(NamedTuple):
 
 class _No(Exception):
     """Why a port has no filter, or not the one it should have."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class _NoRoom(_No):
@@ -143,7 +147,7 @@ def look(
                 births += born
                 taken |= {each.action.new for each in born}
         except _No as refusal:
-            listeners.why_not[key] = str(refusal)
+            listeners.why_not[key] = refusal.why
             no_room = short and isinstance(refusal, _NoRoom)
             if no_room and aggregate.saves(key, flows[place], nic, memory):
                 spending.covers.add(key)
@@ -155,10 +159,13 @@ def look(
     for key, closed_ns in [*listeners.closed_ns.items()]:
         if now_ns - closed_ns >= _LINGER_NS and not listeners.rivals(key):
             place = place_of(key)
-            births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns)
+            why = Code.NO_LISTENER()
+            births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, why)
     for key in sorted(listeners.unwanted):
         place = place_of(key)
-        births += _ended(key, nic, listeners, flows[place], live[place], memory, now_ns, _UNWANTED)
+        births += _ended(
+            key, nic, listeners, flows[place], live[place], memory, now_ns, Code.UNWANTED()
+        )
     return tuple(births)
 
 
@@ -182,8 +189,8 @@ def wanted_again(event: Listening, listeners: Listeners, memory: Memory) -> tupl
         entry = memory.table.get(key)
         if entry is not None and entry.location is not None:
             queues = None if entry.target_queue is None else frozenset({entry.target_queue})
-            why = "its port listens again"
-            action = _action(ActionKind.REWRITE, entry, entry.target_queue, why, memory)
+            again = Code.LISTENS_AGAIN()
+            action = _action(ActionKind.REWRITE, entry, entry.target_queue, again, memory)
             budget.ask(action, memory)
             births.append(Wanted(action, Mode.STRICT, queues, queues))
     return tuple(births)
@@ -210,22 +217,22 @@ def exposed(
     return late + going
 
 
-def _why_nobodys(key: FlowKey, flows: Iterable[Flow], listeners: Listeners) -> str | None:
+def _why_nobodys(key: FlowKey, flows: Iterable[Flow], listeners: Listeners) -> Why | None:
     """Why a port is not served by one thread, or not known to be: the kernel spreads its
     connections over several sockets; several threads read them; or several may come to."""
     rivals = len(listeners.rivals(key))
     if rivals > 1:
-        return f"{rivals} sockets listen on its port"
+        return Code.RIVALS(rivals)
     if (why := listeners.several(key)) is not None:
         return why
     return None if _users(key, flows) else listeners.unserved(key)
 
 
-def _too_full(rule: FlowRule | None, users: Iterable[Flow], memory: Memory) -> str | None:
+def _too_full(rule: FlowRule | None, users: Iterable[Flow], memory: Memory) -> Why | None:
     """Why a port's connections are not brought to the CPUs of their threads now: all these are
     full."""
     found = [too_full(rule, user.app_cpu, memory) for user in users]
-    return str(found[0]) if found and all(found) else None
+    return found[0] if found and all(found) else None
 
 
 def _wanted(
@@ -247,17 +254,17 @@ def _wanted(
         app_cpu=0 if server is None else server.cpu,
         thread=None if server is None else server.thread, target_queue=None, target_cpu=None,
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
-        rule_name="", why="",
+        rule_name="", why=Code.UNSAID(),
     )  # fmt: skip
     alone = not users and server is not None
     if alone:
         users = [plain._replace(home=Distance.MACHINE)]
     if not users:
-        raise _No("the thread that serves it is not known yet")
+        raise _No(Code.SERVER_UNKNOWN())
     rules = {rule_of(key, user.thread) for user in users}
     rule = next(iter(rules))
     if len(rules) > 1 or rule is None or rule.placement is Placement.LEAVE:
-        raise _No("the policy has no single rule that steers all its connections")
+        raise _No(Code.NO_SINGLE_RULE())
     if (full := _too_full(rule, users, memory)) is not None and entry is None:
         raise _No(full)
     now = None if entry is None else entry.target_queue
@@ -271,8 +278,8 @@ def _wanted(
         queue = aggregate.queue_of_most(users, nic, memory)
         queues = {queue}
     if len(queues) > 1 or queue is None:
-        raise _No("the CPUs of its connections have several queues, or none")
-    why = f"its connections are served where queue {queue} is delivered"
+        raise _No(Code.SEVERAL_QUEUES())
+    why = Code.SERVED(queue)
     known = (entry or plain)._replace(rule_name=rule.name, why=why)
     return known._replace(listener=listener.thread or users[0].thread), queue, rule.order
 
@@ -320,13 +327,13 @@ def _placed(
     every = None if nic.rss is None else frozenset(nic.rss.table)
     old = port.target_queue
     if port.nic != nic.name or port.state is FlowState.MANUAL:
-        raise _No("its filter is not ours to change")
+        raise _No(Code.NOT_OURS())
     if going(port.key, flows, nic, memory) or unsettled(port.key, flows, nic, memory):
-        raise _No("the filter of a connection is about to be changed")
+        raise _No(Code.CONNECTION_CHANGES())
     if port.location is not None:
         if old is not None and old != queue:
             if memory.table.due_ns(port.key) is not None:
-                raise _No(f"its filter cannot be moved from queue {old} to {queue} yet")
+                raise _No(Code.NOT_MOVED_YET(old, queue))
             action = _action(ActionKind.REWRITE, port, queue, port.why, memory)
             budget.ask(action, memory)
             return [Wanted(action, order, frozenset({old}), every)]
@@ -336,12 +343,12 @@ def _placed(
     moved = [use for use in live if moves(port.key, queue, use, nic, memory)]
     carried = sum(waits_for(use.key, queue, nic, memory) for use in moved) if short else 0
     if carried < len(moved):
-        raise _No(f"{len(moved) - carried} live connections would change their queue")
+        raise _No(Code.WOULD_MOVE(len(moved) - carried))
     if moved and aggregate.rests(port.key, nic, memory, now_ns):
-        raise _No(f"its filter would move {len(moved)} connections that wait: tried, and put off")
+        raise _No(Code.WOULD_MOVE_WAITING(len(moved)))
     its = next(each for each in nic.queues if each.index == queue)
     if (cpu := its.cpu) is None:
-        raise _No(f"queue {queue} is {its.loose}")
+        raise _No(Code.QUEUE_LOOSE(queue, its.loose))
     if over := budget.full_share(nic, memory, port.key, whose(port), port.rule_name):
         raise _No(over)
     if full := budget.no_room(nic, memory, port.key, whose(port), port.rule_name):
@@ -366,7 +373,7 @@ def _given_up(
     if key in listeners.carrying or newcomer is None or not budget.waits(newcomer):
         memory.table.gives(key, None)
         return
-    why = f"its filter goes to {who}, whose user or control group has fewer"
+    why = Code.PORT_TAKEN(who)
     listeners.why_not[key] = why
     yield from _ended(key, nic, listeners, flows, live, memory, now_ns, why)
 
@@ -374,7 +381,7 @@ def _given_up(
 def _ended(
     key: FlowKey, nic: NicView, listeners: Listeners, flows: Iterable[Flow],
     live: Iterable[SocketUse], memory: Memory, now_ns: int,
-    why: str = "its port has no listener any more",
+    why: Why,
 ) -> Iterator[Wanted]:  # fmt: skip
     """Its filter is not wanted any more, and goes with the last connection that it delivers. While
     a socket listens there may be no last one. So each connection gets a filter of its own for the
@@ -422,7 +429,7 @@ def _ended(
 
 def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
     """A connection that must keep the queue of its port's filter when that is gone."""
-    why = f"it keeps queue {port.target_queue}, while the filter of its port is deleted"
+    why = Code.KEEPS_PORTS_QUEUE(port.target_queue)
     known = memory.table.get(use.key)
     if known is not None:
         return known._replace(why=why)
@@ -432,19 +439,19 @@ def _pinned(use: SocketUse, port: Flow, memory: Memory, now_ns: int) -> Flow:
     )  # fmt: skip
 
 
-def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> str | None:
+def _why_none(key: FlowKey, nic: NicView, memory: Memory) -> Why | None:
     if not nic.armed:
-        return "the NIC is not armed"
+        return Code.NOT_ARMED()
     if why := no_filter(nic, key):
         return why
     if not nic.caps.exact_wins:
-        return "it is not known which of two filters wins on this NIC"
+        return Code.WINNER_UNKNOWN()
     if memory.table.full() and memory.table.get(key) is None:
-        return "the Flow-to-Core table is full"
+        return Code.TABLE_FULL()
     return None
 
 
-def _action(kind: ActionKind, flow: Flow, queue: int | None, why: str, memory: Memory) -> Action:
+def _action(kind: ActionKind, flow: Flow, queue: int | None, why: Why, memory: Memory) -> Action:
     return Action(
         kind, flow.nic, flow.key, flow.location, flow.target_queue, queue, why, flow.rule_name,
         generation=memory.table.generation(flow.key),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from atfnd.model import Thread
+from atfnd.model.reason import Code, Why
 
 __all__ = ["Readers"]
 
@@ -53,11 +54,10 @@ class Readers:
         """Who last read a connection since the port listens, and on which CPU."""
         return self._last
 
-    def why_no_filter(self) -> str | None:
+    def why_no_filter(self) -> Why | None:
         """Several threads read its connections. None: one, or none is known."""
         if not self._several:
             return None
         if len(self._several) == 2:
-            return "threads {} and {} both read its connections".format(*self._several)
-        first = ", ".join(map(str, self._several[:2]))
-        return f"threads {first} and {len(self._several) - 2} more read its connections"
+            return Code.BOTH_READ(*self._several)
+        return Code.SEVERAL_READ(*self._several[:2], len(self._several) - 2)

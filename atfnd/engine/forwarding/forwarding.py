@@ -52,6 +52,7 @@ from atfnd.model import (
     Plan,
     SteeringMethod,
 )
+from atfnd.model.reason import Code, Why
 from atfnd.policy.match.match import forwarding_rules
 
 __all__ = ["Forwarding", "Steps"]
@@ -83,8 +84,8 @@ class Forwarding:
 
     placing: dict[tuple[str, PairPlacement], _Placing] = field(default_factory=dict)
     moved_ns: dict[Channel, int] = field(default_factory=dict)
-    refused: dict[tuple[str, str], str] = field(default_factory=dict)  # by NIC and setting
-    said: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # rule, why
+    refused: dict[tuple[str, str], Why] = field(default_factory=dict)  # by NIC and setting
+    said: dict[tuple[str, str], tuple[str, Why]] = field(default_factory=dict)  # rule, why
     # CPUs that a channel has left or has come to since the last look: it was counted before that
     moved: frozenset[int] = frozenset()
     waits: bool = False  # something is wanted and cannot be done yet
@@ -102,7 +103,7 @@ class Forwarding:
         for rule in rules:
             own = {pair for pair, each in decided.items() if each is rule}
             if not own or rule.placement is PairPlacement.LEAVE:
-                self.said |= dict.fromkeys(own, (rule.name, "the rule leaves it"))
+                self.said |= dict.fromkeys(own, (rule.name, Code.RULE_LEAVES()))
                 continue
             look = RuleLook(rule, own, pairs, nics, dict(claimed), moved, memory)
             placing = self.placing.setdefault((rule.name, rule.placement), _Placing())
@@ -129,7 +130,7 @@ class Forwarding:
         if setting is None or value is None or not self.places(action.nic):
             return
         if outcome.errno:
-            self.refused[action.nic, setting] = outcome.left
+            self.refused[action.nic, setting] = Code.KERNEL(outcome.left)
             return
         self.refused.pop((action.nic, setting), None)
         known = memory.nics[action.nic]
@@ -142,7 +143,7 @@ class Forwarding:
             if self.wanted(channel) == action.new and action.new is not None:
                 known.lent.homes[action.queue] = action.new
 
-    def stayed(self, action: Action, why: str) -> None:
+    def stayed(self, action: Action, why: Why) -> None:
         """A channel is not on its new CPU."""
         if action.queue is not None and self.places(action.nic):
             self.refused[action.nic, of_queue("queue-cpu", action.queue)] = why
@@ -188,11 +189,10 @@ class Forwarding:
             if own and queue.index in homes:
                 value = str(homes[queue.index])
             if nic.settings[setting] != value:
-                why = "no forwarding rule is for it any more"
-                plan.append(Action.of_setting(nic.name, setting, value, why))
+                plan.append(Action.of_setting(nic.name, setting, value, Code.FORWARDS_UNASKED()))
         return tuple(plan)
 
-    def why(self, ingress: str, egress: str) -> tuple[str, str] | None:
+    def why(self, ingress: str, egress: str) -> tuple[str, Why] | None:
         """The rule for what is forwarded from one interface to another, and why its channels are
         where they are, or wait. None: there is no rule for it."""
         return self.said.get((ingress, egress))
@@ -218,7 +218,7 @@ class Forwarding:
             placing.wanted, placing.better = found, 0
             placing.looks = min(IN_VAIN * placing.looks, MOST_LOOKS)
 
-    def _steps(self, placing: _Placing, look: RuleLook, now_ns: int) -> tuple[Steps, str]:
+    def _steps(self, placing: _Placing, look: RuleLook, now_ns: int) -> tuple[Steps, Why]:
         """What is written now, and why not more."""
         if not placing.wanted:
             return Steps((), ()), look.unplaced(placing.better)
@@ -226,7 +226,7 @@ class Forwarding:
         for channel, cpu in look.pending(placing.wanted):
             refused = self.refused.get((channel.nic, of_queue("queue-cpu", channel.queue)))
             if refused is not None:
-                look.wait(f"{channel.nic} queue {channel.queue}: {refused}")
+                look.wait(Code.CHANNEL_REFUSED(channel.nic, channel.queue, refused))
             rests_ns = look.memory.in_force.hold_down_ns
             if now_ns - self.moved_ns.get(channel, now_ns - rests_ns) < rests_ns:
                 continue
@@ -239,5 +239,5 @@ class Forwarding:
                 settings += before or ()
         settings += look.tx_queues(placing.wanted)
         self.waits |= bool(look.waits)
-        why = f"waits: {look.waits[0]}" if look.waits else look.stands()
+        why = Code.WAITS(look.waits[0]) if look.waits else look.stands()
         return Steps(tuple(settings), tuple(follows)), why

@@ -26,6 +26,7 @@ from atfnd.model import (
     PairPlacement,
     cpu_list,
 )
+from atfnd.model.reason import Code, Why
 
 __all__ = ["RuleLook"]
 
@@ -33,12 +34,12 @@ FULL = 90  # percent of a CPU's time that may be used
 _CORE = PairPlacement.CORE, PairPlacement.MODE_0
 _NOTHING = Sent(0.0, frozenset())
 _STANDS = {
-    PairPlacement.CORE: "channels of one number are on one CPU",
-    PairPlacement.MODE_0: "mode 0: channels of one number are on one CPU",
-    PairPlacement.LLC: "as near as the load permits, under one last-level cache",
-    PairPlacement.NODE: "as near as the load permits, on one node",
-    PairPlacement.MODE_I: "mode I: what receives on one package, what sends on another",
-    PairPlacement.MODE_II: "mode II: what sends is beside the busiest that receives",
+    PairPlacement.CORE: Code.CHANNELS_CORE(),
+    PairPlacement.MODE_0: Code.CHANNELS_MODE_0(),
+    PairPlacement.LLC: Code.CHANNELS_LLC(),
+    PairPlacement.NODE: Code.CHANNELS_NODE(),
+    PairPlacement.MODE_I: Code.CHANNELS_MODE_I(),
+    PairPlacement.MODE_II: Code.CHANNELS_MODE_II(),
 }
 
 
@@ -59,7 +60,7 @@ class RuleLook:
     ) -> None:
         self.rule, self.memory, self._nics, self._claimed = rule, memory, nics, claimed
         self._moved = moved
-        self.waits: list[str] = []
+        self.waits = list[Why]()
         self._sent = sent(pairs)
         self._streams = streams(
             (p for p in pairs if own.issuperset((nic, p.egress) for nic in p.came_by)), nics
@@ -179,36 +180,29 @@ class RuleLook:
         for egress, cpus in self._sends(channel).items():
             ways, then = {self._queues(egress, each) for each in cpus}, self._queues(egress, cpu)
             if len(ways) > 1:
-                self.wait(
-                    f"{channel.nic} queue {channel.queue} may be on any of CPUs {cpu_list(cpus)}, "
-                    f"which forward to {egress} by different TX queues"
-                )
+                self.wait(Code.SEVERAL_TX(channel.nic, channel.queue, cpu_list(cpus), egress))
                 return None
             (is_now,) = ways
             used = {t for each in cpus for t in self._sent.get((egress, each), _NOTHING).tx_queues}
             if is_now != then and (is_now or then != used or len(used) > 1):
                 forwards = self._sent.get((egress, cpu), _NOTHING).pps > 0 or cpu in self._moved
                 if forwards or (egress, cpu) in self._given:
-                    self.wait(
-                        f"{channel.nic} queue {channel.queue} would send to {egress} by another "
-                        f"TX queue on CPU {cpu}, which forwards there now"
-                    )
+                    self.wait(Code.OTHER_TX(channel.nic, channel.queue, egress, cpu))
                     return None
                 masks = self._with(egress, cpu, is_now)
                 if any(of_queue("xps-cpus", t) in self._nics[egress].manual for t in masks):
-                    self.wait(f"another program changed xps_cpus of {egress}")
+                    self.wait(Code.XPS_MANUAL(egress))
                     return None
                 if any((egress, queue) in self._prepared for queue in masks):
                     return None  # at a later look
                 if not self._nics[egress].armed:
-                    self.wait(f"{egress} is not armed: CPU {cpu} keeps its TX queue")
+                    self.wait(Code.EGRESS_NOT_ARMED(egress, cpu))
                     return None
                 self._prepared |= {(egress, queue) for queue in masks}
-                why = f"CPU {cpu} forwards by that queue as soon as {channel.nic} queue "
-                needed += (self._xps(egress, t, m, f"{why}{channel.queue} is there")
-                           for t, m in masks.items())  # fmt: skip
+                why = Code.TX_FIRST(cpu, channel.nic, channel.queue)
+                needed += (self._xps(egress, t, m, why) for t, m in masks.items())
             elif self._given.get((egress, cpu), is_now) != is_now:
-                self.wait(f"another channel of another TX queue of {egress} goes to CPU {cpu}")
+                self.wait(Code.TX_TAKEN(egress, cpu))
                 return None
             given[egress, cpu] = is_now
         self._given |= given
@@ -228,7 +222,7 @@ class RuleLook:
         return found
 
     def follow(self, channel: Channel, cpu: int) -> Action:
-        why = f"forwarding {self.rule.name}: {_STANDS[self.rule.placement]}"
+        why = Code.FORWARDING(self.rule.name, _STANDS[self.rule.placement])
         here = self.confined(channel)
         kind, name = ActionKind.QUEUE_CPU, self.rule.name
         return Action(kind, channel.nic, None, None, here, cpu, why, name, channel.queue)
@@ -249,7 +243,7 @@ class RuleLook:
                 if (egress, queue) in self._prepared:
                     continue
                 if self.rule.order is Mode.BOUNDED or self._keeps_order(egress, queue, after):
-                    why = f"what CPU {cpu_list(mask)} forwards is sent by this queue"
+                    why = Code.TX_OF_CPUS(cpu_list(mask))
                     found.append(self._xps(egress, queue, mask, why))
         return found
 
@@ -292,7 +286,7 @@ class RuleLook:
             if cpu in self._flux or cpu in self._moved:
                 return False
             if pps > 0 and not (len(new) == 1 and used <= new):
-                self.wait(f"CPU {cpu} forwards to {egress} by TX queue {cpu_list(used)} now")
+                self.wait(Code.TX_BUSY(cpu, egress, cpu_list(used)))
                 return False
         return True
 
@@ -309,24 +303,24 @@ class RuleLook:
         }
         return {q: mask for q, mask in after.items() if mask != self._masks[egress][q]}
 
-    def _xps(self, egress: str, queue: int, cpus: frozenset[int], why: str) -> Action:
-        setting, why = of_queue("xps-cpus", queue), f"forwarding {self.rule.name}: {why}"
+    def _xps(self, egress: str, queue: int, cpus: frozenset[int], why: Why) -> Action:
+        setting, why = of_queue("xps-cpus", queue), Code.FORWARDING(self.rule.name, why)
         return Action.of_setting(egress, setting, cpu_list(cpus), why, self.rule.name)
 
     # ---- in words
 
-    def wait(self, why: str) -> None:
+    def wait(self, why: Why) -> None:
         self.waits.append(why)
 
-    def stands(self) -> str:
+    def stands(self) -> Why:
         return _STANDS[self.rule.placement]
 
-    def unplaced(self, looks: int) -> str:
+    def unplaced(self, looks: int) -> Why:
         if not self.problem.cpus:
-            return "no CPU may serve the queues of all its interfaces (serve_on)"
+            return Code.NO_CPU_SERVES()
         if looks:
-            return f"another place was better at {looks} looks in a row: not placed yet"
-        return "too few packets to place anything" if self._streams else "nothing is forwarded"
+            return Code.NOT_PLACED_YET(looks)
+        return Code.FEW_FORWARDED() if self._streams else Code.NONE_FORWARDED()
 
 
 def _xps(nic: NicView) -> dict[int, frozenset[int]]:

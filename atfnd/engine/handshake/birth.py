@@ -29,6 +29,7 @@ from atfnd.model import (
     NicView,
     Placement,
 )
+from atfnd.model.reason import Code
 from atfnd.model.rss_hash import rss_rings
 from atfnd.move.event import Wanted
 
@@ -64,7 +65,7 @@ def connecting(
         key=event.key, cookie=event.cookie, nic=nic.name, state=FlowState.WANTED,
         app_cpu=event.cpu, thread=event.thread, target_queue=None, target_cpu=event.cpu,
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
-        rule_name=rule.name, why="",
+        rule_name=rule.name, why=Code.UNSAID(),
     )  # fmt: skip
     spot = spot_for(flow, rule.placement, nic, memory, rss_queue)
     if spot.queue is None or spot.queue.index == rss_queue:
@@ -74,7 +75,7 @@ def connecting(
         return None
     rates.take(tenants, every_ns, now_ns)
     queue = spot.queue.index
-    why = f"its thread connects on CPU {event.cpu}, and queue {queue} is where it belongs"
+    why = Code.CONNECTS(event.cpu, queue)
     cpu = event.cpu if rule.placement is Placement.CORE else spot.cpu
     table.put(flow._replace(target_cpu=cpu, fell_back=spot.fell_back, why=why))
     rss = rss_rings(nic, event.key) if rss_queue is None else frozenset({rss_queue})
@@ -97,7 +98,7 @@ def again(event: Connecting, nic: NicView, rule: FlowRule, memory: Memory, now_n
     memory.table.put(
         old._replace(cookie=event.cookie, thread=event.thread, app_cpu=event.cpu, rx_queue=None,
             rx_cpu=None, bytes=0, used_ns=now_ns, rule_name=rule.name,
-            why="its 5-tuple had a filter, and is used again",
+            why=Code.USED_AGAIN(),
         )
     )  # fmt: skip
     memory.table.defer(event.key, now_ns)
@@ -120,11 +121,11 @@ def spot_for(
     placement = in_force(placement, nic.name, flow.rule_name, flow.thread, memory)
     own = follow.home(flow, nic, memory)
     if own is not None:
-        return Spot(own, "", None)
+        return Spot(own, Code.UNSAID(), None)
     if placement is not Placement.CORE:
         current = flow.target_queue if rss_queue is None else rss_queue
         return guest(placement, flow.app_cpu, flow.thread, nic, memory, current)
     for queue in nic.queues:
         if queue.index == flow.target_queue and queue.cpu == flow.app_cpu:
-            return Spot(queue, "", None)
+            return Spot(queue, Code.UNSAID(), None)
     return guest(placement, flow.app_cpu, flow.thread, nic, memory)

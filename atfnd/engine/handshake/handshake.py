@@ -30,6 +30,7 @@ from atfnd.model import (
     Thread,
     ThreadReads,
 )
+from atfnd.model.reason import Why
 from atfnd.move.event import Wanted
 
 __all__ = ["Handshakes", "keeps_order_from_birth", "listeners", "ordered"]
@@ -51,7 +52,7 @@ def listeners(memory: Memory) -> dict[str, Listeners]:
     return {name: nic.listeners for name, nic in memory.nics.items() if nic.listeners is not None}
 
 
-def _why_no_port(port: FlowKey, known: Listeners, memory: Memory) -> str | None:
+def _why_no_port(port: FlowKey, known: Listeners, memory: Memory) -> Why | None:
     entry = memory.table.get(port)
     filtered = entry is not None and entry.location is not None
     return known.several(port) or (None if filtered else known.why_not.get(port))

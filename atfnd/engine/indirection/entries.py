@@ -31,6 +31,7 @@ from atfnd.model import (
     Plan,
     Rss,
 )
+from atfnd.model.reason import Code, Why
 from atfnd.model.rss_hash import hash_known, type_of
 
 __all__ = ["EntryOf", "forget", "hash_anew", "leave_alone", "look", "plan", "record", "wait"]
@@ -38,7 +39,6 @@ __all__ += ["wait_no_more"]
 
 EntryOf = Callable[[FlowKey], int | None]
 
-_UNPROVEN = "moving its entry of the indirection table may reorder packets"
 _BY_ENTRY = FlowState.RSS, FlowState.SHARED
 _SEEN_LATE_NS = 1_000_000_000  # after a move, an observation may still be from before it
 
@@ -107,7 +107,7 @@ def plan(nic: NicView, entry_of: EntryOf, memory: Memory, now_ns: int) -> Plan:
     if not whys:
         return ()
     more = f" and {len(whys) - 3} more" if len(whys) > 3 else ""
-    why = f"most bytes are used there: {'; '.join(whys[:3])}{more}"
+    why = Code.ENTRIES(f"{'; '.join(whys[:3])}{more}")
     value = " ".join(map(str, table))
     return (Action.of_setting(nic.name, "rss", value, why),)
 
@@ -137,7 +137,7 @@ def record(
     wait_no_more(nic.name, memory)
 
 
-def leave_alone(nic: NicView, memory: Memory, why: str) -> list[Flow]:
+def leave_alone(nic: NicView, memory: Memory, why: Why) -> list[Flow]:
     """Another program wrote the table: leave its flows alone until the operator takes them back.
     Returns them."""
     forget(nic.name, memory)
@@ -254,28 +254,27 @@ def _show(
     cpu = None if queue is None else _cpu(nic, queue)
     state, to_queue, to_cpu, moved_ns = FlowState.WANTED, None, flow.app_cpu, flow.moved_ns
     if entry is None:
-        why = "its packets hash by remote, so it has no single entry of the indirection table"
+        why = Code.ENTRY_NONE()
         said = hash_known(nic, type_of(flow.key)) if flow.key.remote_port else None
         if said is not None and not said.known:
-            why = f"which entry of the indirection table it selects is not known: {said.why}"
+            why = Code.ENTRY_UNKNOWN(said.why)
     elif _misled(flow, nic, known, memory):
-        why = f"it arrives on queue {flow.rx_queue}, not on {queue}, where its entry {entry} points"
+        why = Code.ENTRY_MISLED(flow.rx_queue, queue, entry)
     elif cpu == flow.app_cpu:
         state, to_queue, moved_ns = FlowState.RSS, queue, known.moved_ns.get(entry, moved_ns)
-        why = f"its entry {entry} of the indirection table points to queue {queue}, on its core"
+        why = Code.ENTRY_RIGHT(entry, queue)
     elif not any(each.cpu == flow.app_cpu for each in nic.queues):
-        why = f"its thread runs on CPU {flow.app_cpu}, and no queue is delivered there"
+        why = Code.NO_QUEUE_THERE(flow.app_cpu)
     elif _keeps_order(flow, memory):
-        order = memory.in_force.order(flow.rule_name)
-        why = f"not moved: {_UNPROVEN}, and its order is {order.value}"
+        why = Code.ENTRY_ORDER(memory.in_force.order(flow.rule_name).value)
     elif any(_keeps_order(each, memory) for each in _flows(entry, nic, memory)):
-        why = f"not moved: {_UNPROVEN}, and another flow of the entry keeps its order"
+        why = Code.ENTRY_OTHERS_ORDER()
     elif cpu is not None and used[cpu]:
         state = FlowState.SHARED
         others = "a flow" if used[cpu] == 1 else f"{used[cpu]} flows"
-        why = f"shares entry {entry} with {others} on CPU {cpu}, not clearly less busy"
+        why = Code.ENTRY_SHARED(entry, others, cpu)
     else:
-        why = refused or f"entry {entry} of the indirection table has just moved, and is held"
+        why = Code.ENTRY_HELD(entry) if refused is None else Code.KERNEL(refused)
     shown = flow._replace(
         state=state, target_queue=to_queue, target_cpu=to_cpu, moved_ns=moved_ns, why=why
     )

@@ -38,6 +38,7 @@ from atfnd.model import (
     SocketSeen,
     SteeringMethod,
 )
+from atfnd.model.reason import Code, Why
 
 __all__ = [
     "TERMS",
@@ -140,7 +141,7 @@ def along(flow: Flow, queue: Queue, nic: NicView, memory: Memory, now_ns: int) -
         memory.cpu.wait(flow.key)
         return ()
     lent.moved_ns[queue.index], lent.sent[queue.index] = now_ns, flow.app_cpu
-    return (_follow(nic, queue.index, flow.app_cpu, f"its owner runs on CPU {flow.app_cpu}"),)
+    return (_follow(nic, queue.index, flow.app_cpu, Code.FOLLOWS(flow.app_cpu)),)
 
 
 def moved_with(event: SocketSeen, memory: Memory) -> None:
@@ -366,6 +367,6 @@ def _used_at(
     return cpu, latest_ns, at
 
 
-def _follow(nic: NicView, queue: int, cpu: int, why: str) -> Action:
+def _follow(nic: NicView, queue: int, cpu: int, why: Why) -> Action:
     old = next((each.cpu for each in nic.queues if each.index == queue), None)
     return Action(ActionKind.QUEUE_CPU, nic.name, None, None, old, cpu, why, "", queue)

@@ -48,6 +48,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take
+from atfnd.model.reason import Code, Why
 
 __all__ = ["Follow", "Lent", "Owned", "Owner", "OwnerId", "OwnerTerms", "Ownership", "assign"]
 __all__ += ["most_on_a_cpu"]
@@ -134,7 +135,7 @@ class Follow(NamedTuple):
 
     queue: int
     cpu: int
-    why: str
+    why: Why
 
 
 Ownership = Mapping[int, Owned]  # by queue
@@ -364,9 +365,9 @@ class _State:
             return
         held, home = self.kept.get(queue), self.lent.homes.get(queue)
         to = None if held is None else self.known[held.owner].cpu
-        why = f"CPU {cpu} " + ("may serve no queue" if cpu in self.left_out else "went offline")
+        why = (Code.CPU_LEFT_OUT if cpu in self.left_out else Code.CPU_OFFLINE)(cpu)
         if to is not None and to in self.online and self._room(to):
-            self._move(queue, to, f"{why}; its owner runs here")
+            self._move(queue, to, Code.TO_ITS_OWNER(why))
         else:
             self._move(queue, home if home in self.online else self._least(), why)
 
@@ -383,7 +384,7 @@ class _State:
         if not self._room(owner.cpu) or self.lent.stuck(queue, self.terms, self.now_ns):
             del self.kept[queue]
         elif not self.lent.rests(queue, self.terms, self.now_ns):
-            self._move(queue, owner.cpu, f"its owner runs on CPU {owner.cpu}")
+            self._move(queue, owner.cpu, Code.FOLLOWS(owner.cpu))
 
     def _go_home(self) -> None:
         """Queues without an owner go home where there is room. So does any queue that is away where
@@ -405,9 +406,9 @@ class _State:
                 continue
             if queue in self.kept:
                 del self.kept[queue]
-                self._move(queue, home, f"more than {self.most} queues are on CPU {cpu}")
+                self._move(queue, home, Code.CROWDED(self.most, cpu))
             else:
-                self._move(queue, home, "it has no owner: it goes back to the CPU it had")
+                self._move(queue, home, Code.NO_OWNER())
 
     def _was_left(self, queue: int) -> bool:
         """It has had no owner for a while."""
@@ -417,7 +418,7 @@ class _State:
     def _moved(self) -> set[int]:
         return {each.queue for each in self.follows}
 
-    def _move(self, queue: int, cpu: int, why: str) -> None:
+    def _move(self, queue: int, cpu: int, why: Why) -> None:
         """It still counts on the CPU that it leaves: its move may be put off."""
         self.follows.append(Follow(queue, cpu, why))
         self.on_cpu[cpu] += 1

@@ -10,7 +10,6 @@ filters, on the NIC's node; a flow that is led to a queue that fits stays there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from atfnd.engine.placement.auto import in_force
@@ -50,8 +49,8 @@ class Spot(NamedTuple):
     """Where a flow belongs now. No queue: it stays where it is."""
 
     queue: Queue | None
-    why: str
-    fell_back: str | None  # the placement is not met: why, and what is done instead
+    why: Why
+    fell_back: Why | None  # the placement is not met: why, and what is done instead
 
     @property
     def cpu(self) -> int | None:
@@ -77,24 +76,25 @@ def place(
         if found is None:
             continue
         met = step.kind is placement.kind
-        at = f"queue {found.index} is delivered on CPU {found.cpu}"
-        fell_back = None if met else _missed(placement, tried[0], f"{_HERE[step.kind]} instead")
-        why = f"its thread runs on CPU {app_cpu}; {fell_back or placement}: {at}"
+        fell_back = None
+        if not met:
+            fell_back = _missed(placement, tried[0], Code.INSTEAD(_HERE[step.kind]))
+        why = Code.PLACED(app_cpu, fell_back or placement, found.index, found.cpu)
         return Spot(found, why, fell_back)
     left = _left(current)
     fell_back = _missed(placement, tried[0], left) if tried else left
-    return Spot(None, f"its thread runs on CPU {app_cpu}; {fell_back}", fell_back)
+    return Spot(None, Code.NOT_PLACED(app_cpu, fell_back), fell_back)
 
 
-def _left(current: int | None) -> str:
-    return "left to RSS" if current is None else f"left on queue {current}"
+def _left(current: int | None) -> Why:
+    return Code.LEFT_TO_RSS() if current is None else Code.LEFT_ON_QUEUE(current)
 
 
-def _missed(placement: Placement, step: Step, instead: str) -> str:
-    where = _HERE.get(placement.kind, f"on CPUs {cpu_list(placement.cpus)}")
+def _missed(placement: Placement, step: Step, instead: Why) -> Why:
+    where = _HERE.get(placement.kind) or f"on CPUs {cpu_list(placement.cpus)}"
     if any(step.groups):
-        return f"{placement}: no queue is delivered {where}; {instead}"
-    return f"{placement}: no CPU {where} is free for it; {instead}"
+        return Code.NO_QUEUE_OF_PLACEMENT(placement, where, instead)
+    return Code.NO_CPU_OF_PLACEMENT(placement, where, instead)
 
 
 def right(
@@ -150,8 +150,8 @@ def guest(
         placement is Placement.CORE and home is Distance.CPU
     ):  # the common case: no more work than it needs
         if app_cpu in memory.in_force.dedicated:
-            other = f"{placement}: CPU {app_cpu} is dedicated to another rule; {_left(current)}"
-            return Spot(None, f"its thread runs on CPU {app_cpu}; {other}", other)
+            other = Code.DEDICATED(placement, app_cpu, _left(current))
+            return Spot(None, Code.NOT_PLACED(app_cpu, other), other)
         there = same_core(
             nic.queues, app_cpu, lambda each: (each in owned, filters_on(nic.name, each))
         )
@@ -166,22 +166,22 @@ def guest(
     tried = _steps(placement, app_cpu, thread, memory, home)
     spot = place(app_cpu, placement, tried, nic.queues, rank, current)
     if narrower(placement, home) and spot.queue is not None and spot.fell_back is None:
-        at = f"queue {spot.queue.index} is delivered on CPU {spot.cpu} of it"
-        return spot._replace(why=f"{wanders_in(home, app_cpu, thread, memory)}: {at}")
+        where = wanders_in(home, app_cpu, thread, memory)
+        return spot._replace(why=Code.WANDERS_PLACED(where, spot.queue.index, spot.cpu))
     return spot
 
 
-def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memory) -> str:
+def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memory) -> Why:
     """Where a thread wanders that stays in this part around the CPU."""
     app, every = memory.cpus.get(app_cpu), {i for i, cpu in memory.cpus.items() if cpu.online}
     if app is None or home is Distance.MACHINE:
         allowed = None if thread is None else memory.cpusets.get(thread.tid)
         cpus = every if allowed is None else every & allowed
-        return f"its thread wanders over CPUs {cpu_list(cpus)}" if cpus else "its thread wanders"
+        return Code.WANDERS_CPUS(cpu_list(cpus)) if cpus else Code.WANDERS()
     if home is Distance.LLC:
-        return f"its thread wanders within the last-level cache of CPUs {cpu_list(app.llc)}"
+        return Code.WANDERS_LLC(cpu_list(app.llc))
     cpus = {index for index in every if memory.cpus[index].node == app.node}
-    return f"its thread wanders within node {app.node} (CPUs {cpu_list(cpus)})"
+    return Code.WANDERS_NODE(app.node, cpu_list(cpus))
 
 
 def too_full(rule: FlowRule | None, cpu: int, memory: Memory) -> Why | None:
@@ -198,16 +198,8 @@ def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> Why
     return None if memory.table.ports_of(key) else too_full(rule, cpu, memory)
 
 
-@lru_cache(maxsize=4096)
-def _reason(cpu: int, queue: int | None) -> str:
-    if queue is None:
-        return f"its thread runs on CPU {cpu}, and no queue is delivered there"
-    return f"its thread runs on CPU {cpu}, where queue {queue} is delivered"
-
-
-@lru_cache(maxsize=4096)
-def _arrives(cpu: int) -> str:
-    return f"its packets arrive on CPU {cpu}, where its thread runs, without a filter"
+def _reason(cpu: int, queue: int | None) -> Why:
+    return Code.NO_QUEUE_THERE(cpu) if queue is None else Code.AT_QUEUE(cpu, queue)
 
 
 def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
@@ -217,10 +209,10 @@ def without_queue(flow: Flow, nic: NicView, memory: Memory) -> Flow:
     if not waits or flow.target_queue is not None or flow.fell_back is not None:
         return flow
     cpu = flow.app_cpu
-    if flow.why not in (_reason(cpu, None), _arrives(cpu)):
+    if flow.why.code not in (Code.NO_QUEUE_THERE, Code.ARRIVES) or flow.why.about != (cpu,):
         return flow
     if flow.rx_cpu == cpu:
-        target_cpu, why = cpu, _arrives(cpu)
+        target_cpu, why = cpu, Code.ARRIVES(cpu)
     else:
         queue = guest(Placement.CORE, cpu, flow.thread, nic, memory).queue
         target_cpu, why = None, _reason(cpu, None if queue is None else queue.index)

@@ -8,14 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from atfnd.model import ANY_CPU, Action, ActionKind, Cpu, Plan, Queue, ServeOn, Topology
+from atfnd.model.reason import Why
 
-__all__ = ["LINK_FLAP", "OFFLINE", "ONLINE", "UNASKED", "back_home", "confine", "homeless"]
-__all__ += ["same_core"]
-
-LINK_FLAP = "the NAPI threads of a link that came up again are not confined to a CPU"
-OFFLINE = "its CPU went offline, and this is the nearest one"
-ONLINE = "its CPU is online again"
-UNASKED = "irqbalance moved it before atfnd asked it not to"
+__all__ = ["back_home", "confine", "homeless", "same_core"]
 
 
 def same_core(
@@ -27,7 +22,7 @@ def same_core(
     return min(there, key=lambda queue: (load(queue.index), queue.index), default=None)
 
 
-def confine(nic: str, unpinned: Iterable[tuple[Queue, int]], why: str = LINK_FLAP) -> Plan:
+def confine(nic: str, unpinned: Iterable[tuple[Queue, int]], why: Why) -> Plan:
     """Put each queue on the CPU given with it (reference/lab.md: a link flap forgets them)."""
     return tuple(
         Action(ActionKind.QUEUE_CPU, nic, None, None, queue.cpu, cpu, why, "", queue.index)

@@ -25,10 +25,9 @@ from atfnd.model import (
     Plan,
     Policy,
 )
+from atfnd.model.reason import Code
 
 __all__ = ["Judge", "leave", "renew"]
-
-_LEFT = "its policy now leaves it alone"
 
 # The name of the rule that steers a flow by the new policy. None: it is left alone.
 Judge = Callable[[Flow], str | None]
@@ -71,7 +70,7 @@ def leave(memory: Memory, moving: Callable[[FlowKey], bool]) -> Plan:
     for key in list(memory.table.leaving()):
         flow = memory.table.get(key)
         if flow is not None and not moving(key) and not memory.is_pinned(flow):
-            plan += retire(flow, memory, _LEFT)
+            plan += retire(flow, memory, Code.LEAVES())
     return tuple(plan)
 
 
@@ -88,7 +87,7 @@ def _release(memory: Memory) -> None:
 
 def _kept(flow: Flow, rule: str, memory: Memory) -> Action:
     """Its filter was about to be deleted: that is revoked."""
-    kind, queue, why = ActionKind.REWRITE, flow.target_queue, "its policy steers it again"
+    kind, queue, why = ActionKind.REWRITE, flow.target_queue, Code.STEERED_AGAIN()
     return Action(
         kind, flow.nic, flow.key, flow.location, queue, queue, why, rule,
         generation=memory.table.generation(flow.key),

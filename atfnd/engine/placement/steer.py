@@ -41,10 +41,7 @@ __all__ = ["due", "own", "paid", "relieve", "retry", "seen", "take_up"]
 
 _RETRIES = 16  # in one look
 _LOOKED_AT = 64  # entries of one user
-_PROMISED = "it waits for a filter of a user or control group that has more than its share"
-_BUDGET = "it waits for CPU time of atfnd itself (daemon.cpu): others are worth more"
 _STAY_NS = 60_000_000_000  # a longer stay is not expected, however long it was
-_TURN = "it waits for its turn: its user or control group has its share of the moves"
 _HELD = {  # these keep their place, as those with a rule do
     FlowState.MANUAL, FlowState.RSS, FlowState.SHARED, FlowState.RFS, FlowState.PORT,
 }  # fmt: skip
@@ -61,12 +58,11 @@ def _why_left(event: SocketSeen, rule: FlowRule | None, memory: Memory) -> Why |
     return spares(event.key, rule, event.app_cpu, memory)
 
 
-def _owns(flow: Flow, queue: int, memory: Memory) -> str:
+def _owns(flow: Flow, queue: int, memory: Memory) -> Why:
     kind = (follow.owner_of(flow, memory) or ("thread", 0))[0]
     if kind == "thread":
-        return f"its thread runs on CPU {flow.app_cpu} and owns queue {queue}, which follows it"
-    of = f"which follows the busiest of its {kind}'s threads"
-    return f"its thread runs on CPU {flow.app_cpu}; its {kind} owns queue {queue}, {of}"
+        return Code.OWNS(flow.app_cpu, queue)
+    return Code.OWNS_IN_GROUP(flow.app_cpu, kind, queue, kind)
 
 
 def seen(
@@ -104,7 +100,7 @@ def _seen(
         home_ns = _home_since(event, old)
         leaves = old._replace(state=FlowState.OBSERVED, left=left, app_cpu=event.app_cpu)
         table.put(leaves._replace(home=event.home, home_ns=home_ns))
-        return retire(old, memory, str(left))
+        return retire(old, memory, left)
     if old is not None and _anothers(old, event, nic):
         return ()
     table.close(event.key, False)
@@ -113,7 +109,7 @@ def _seen(
         old = old._replace(state=FlowState.STEERED)
     if rule is None or rule.placement is Placement.LEAVE:
         goes = old is not None and not memory.is_pinned(old)
-        return retire(old, memory, "its policy now leaves it alone") if old and goes else ()
+        return retire(old, memory, Code.LEAVES()) if old and goes else ()
     arrives = rss_cpu if event.rx_cpu is None else event.rx_cpu
     manual = old is not None and old.state is FlowState.MANUAL
     unsteered = old is None or (old.location is None and old.state not in _HELD)
@@ -126,7 +122,7 @@ def _seen(
         where = wanders_in(event.home, event.app_cpu, event.thread, memory)
         left = Code.LEFT_WANDERS(where)  # RFS finds it in the table
     elif unsteered and by_filters and by_itself:
-        return retire(old, memory, "RSS delivers it there by itself") if old else ()
+        return retire(old, memory, Code.BY_ITSELF()) if old else ()
     filter_queue = old.target_queue if old and old.location is not None else None
     spot = guest(placement, event.app_cpu, event.thread, nic, memory, filter_queue, event.home)
     flow = Flow(
@@ -160,9 +156,7 @@ def _seen(
         why = _owns(flow, own_queue.index, memory)
         flow = flow._replace(target_cpu=event.app_cpu, why=why)
     if old is None and table.full() and not _admitted(flow, memory):
-        memory.turn_away(
-            flow._replace(state=FlowState.OVERFLOW, why="the Flow-to-Core table is full")
-        )
+        memory.turn_away(flow._replace(state=FlowState.OVERFLOW, why=Code.TABLE_FULL()))
         return ()
     table.put(flow)
     at_ns = event.off_since_ns + rule.dwell_ns
@@ -203,9 +197,9 @@ def _admitted(flow: Flow, memory: Memory) -> bool:
         if other is None or other.state not in (FlowState.OVERFLOW, FlowState.OBSERVED):
             continue
         if may_take(mine, tenants_of(other.thread), table.entries):
-            retire(other, memory, "its place in the table goes to a user that has fewer")
-            why = "the Flow-to-Core table is full, and its user has more of it than others"
-            memory.turn_away(other._replace(state=FlowState.OVERFLOW, why=why))
+            retire(other, memory, Code.TABLE_PLACE_TAKEN())
+            turned_away = other._replace(state=FlowState.OVERFLOW, why=Code.TABLE_SHARE())
+            memory.turn_away(turned_away)
             return True
     return False
 
@@ -327,17 +321,17 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if table.is_closed(flow.key):
         return ()
     if flow.left is not None and flow.location is not None:
-        return retire(flow, memory, str(flow.left))
+        return retire(flow, memory, flow.left)
     if flow.left is not None:
         state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
         left = flow._replace(state=state, target_queue=None, target_cpu=None, fell_back=None)
-        table.put(left._replace(why=str(flow.left)))
+        table.put(left._replace(why=flow.left))
         return ()
     if flow.location is None and nic.armed and (why := no_filter(nic, flow.key)) is not None:
         without_filter(flow, nic, memory, why)
         return ()
     own_queue = follow.home(flow, nic, memory)
-    spot = Spot(own_queue, "", None) if own_queue else _spot(flow, nic, memory)
+    spot = Spot(own_queue, Code.UNSAID(), None) if own_queue else _spot(flow, nic, memory)
     queue = spot.queue
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
     there = current == own_queue if own_queue else current and queue and current.cpu == queue.cpu
@@ -358,8 +352,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         return ()
     port = table.covering(flow.key)
     if own_queue and flow.location is None and port and port.target_queue == own_queue.index:
-        whose = "its port" if port.key.listens else str(port.key)
-        why = f"the filter of {whose} leads it to queue {own_queue.index}, which follows its thread"
+        why = Code.LED_BY_PORT(own_queue.index)
         table.put(flow._replace(state=FlowState.PORT, target_queue=own_queue.index, why=why))
         return ()
     if not nic.armed or nic.method is not SteeringMethod.FILTERS:
@@ -381,17 +374,16 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         table.put(waits)
         plan = budget.make_room(waits, nic, memory, now_ns)
         promised = budget.promised(waits, memory)
-        table.put(
-            waits._replace(why=_PROMISED if promised else budget.said(waits, nic, memory, why))
-        )
+        said = Code.AWAITS_FILTER() if promised else budget.said(waits, nic, memory, why)
+        table.put(waits._replace(why=said))
         return plan
     if (at_ns := memory.turn_ns(flow, now_ns)) > now_ns:
         memory.table.defer(flow.key, at_ns)
-        table.put(flow._replace(why=_TURN) if flow.location is None else flow)
+        table.put(flow._replace(why=Code.AWAITS_TURN()) if flow.location is None else flow)
         return ()
     if not memory.cpu.pays():
         memory.cpu.wait(flow.key)
-        table.put(flow._replace(why=_BUDGET) if flow.location is None else flow)
+        table.put(flow._replace(why=Code.AWAITS_CPU_TIME()) if flow.location is None else flow)
         return ()
     kind = ActionKind.INSERT if flow.location is None else ActionKind.REWRITE
     old = flow.rx_queue if flow.location is None else flow.target_queue

@@ -23,6 +23,7 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.model.nic import RFS_TABLE
+from atfnd.model.reason import Code, Why
 
 __all__ = [
     "RFS_FLOWS",
@@ -33,7 +34,6 @@ __all__ = [
 ]
 
 RFS_FLOWS = "rps-flow-cnt"
-NO_FILTERS = "this NIC has no 5-tuple filters"
 
 
 def of_queue(setting: str, index: int) -> str:
@@ -41,93 +41,83 @@ def of_queue(setting: str, index: int) -> str:
     return f"{setting}:{index}"
 
 
-def method_of(nic: NicView) -> tuple[SteeringMethod, str]:
-    """The means, and why this one, in words for an admin."""
+def method_of(nic: NicView) -> tuple[SteeringMethod, Why]:
+    """The means, and why this one."""
     if nic.paused:
-        return SteeringMethod.NONE, "paused"
+        return SteeringMethod.NONE, Code.IS_PAUSED()
     for conflict in nic.conflicts:
         if conflict.blocks:
-            return SteeringMethod.NONE, f"{conflict.what}: nothing is steered until that ends"
+            return SteeringMethod.NONE, Code.CONFLICT(conflict.what)
     if nic.caps.filters and not (nic.caps.asynchronous and nic.orders <= {Mode.STRICT}):
-        return SteeringMethod.FILTERS, "this NIC takes 5-tuple filters: one a flow"
+        return SteeringMethod.FILTERS, Code.TAKES_FILTERS()
     if nic.caps.filters:
         return _without_proof(nic)
-    without = nic.caps.why or NO_FILTERS
+    without = Code.KERNEL(nic.caps.why) if nic.caps.why else Code.TAKES_NO_FILTERS()
     if "rss" in nic.manual:
-        return (
-            SteeringMethod.NONE,
-            "another program changed the indirection table: left alone until atfnctl resume",
-        )
+        return SteeringMethod.NONE, Code.RSS_MANUAL()
     refused, unusable = _no_rfs(nic), _no_rss(nic)
     if unusable is None and Mode.IMMEDIATE in nic.orders:
-        by_entries = "flows are steered by their entries of the indirection table"
-        return SteeringMethod.RSS, f"{without}; {by_entries}"
+        return SteeringMethod.RSS, Code.BY_ENTRIES(without)
     if unusable is None:
-        unusable = "no rule has order: immediate, without which no indirection entry moves"
+        unusable = Code.NO_IMMEDIATE()
         if refused is None and not nic.wants_rfs():
-            refused = "RFS was not set up; `unowned: rfs` asks for it"
+            refused = Code.RFS_NOT_SET_UP()
     if refused is not None:
-        return SteeringMethod.NONE, f"{without}, {unusable}, and {refused}"
-    return (
-        SteeringMethod.RFS,
-        f"{without}, {unusable}; the kernel hands packets on to the right CPU (RFS)",
-    )
+        return SteeringMethod.NONE, Code.NO_MEANS(without, unusable, refused)
+    return SteeringMethod.RFS, Code.RFS_HANDS_ON(Code.BOTH(without, unusable))
 
 
-def _without_proof(nic: NicView) -> tuple[SteeringMethod, str]:
+def _without_proof(nic: NicView) -> tuple[SteeringMethod, Why]:
     """Every rule is strict, and a filter that may be dropped later proves no order
     (`move.choose.why_no_hold`). A driver that turns RFS into filters of its own keeps what it
     has."""
-    why = (
-        f"{nic.caps.driver} may drop a filter after it has accepted it, so no move by filters is "
-        "proven to keep the order; a rule with order: bounded lets flows move"
-    )
+    why = Code.NO_PROOF(nic.caps.driver)
     if nic.wants_rfs() and not nic.caps.arfs and _no_rfs(nic) is None:
-        return SteeringMethod.RFS, f"{why}; the kernel hands packets on to the right CPU (RFS)"
+        return SteeringMethod.RFS, Code.RFS_HANDS_ON(why)
     return SteeringMethod.NONE, why
 
 
-def _no_rfs(nic: NicView) -> str | None:
+def _no_rfs(nic: NicView) -> Why | None:
     """Why RFS cannot be used here; None: it can."""
     flows = (of_queue(RFS_FLOWS, queue.index) for queue in nic.queues)
     if RFS_TABLE not in nic.settings or not any(setting in nic.settings for setting in flows):
-        return "the kernel offers no RFS here"
+        return Code.NO_RFS()
     if any(setting.partition(":")[0] in (RFS_TABLE, RFS_FLOWS) for setting in nic.manual):
-        return "another program changed the RFS tables: left alone until atfnctl resume"
+        return Code.RFS_MANUAL()
     return None
 
 
-def _no_rss(nic: NicView) -> str | None:
+def _no_rss(nic: NicView) -> Why | None:
     """Why the indirection table cannot be used here; None: it can."""
     if len(nic.queues) < 2:
-        return "has one receive queue"
+        return Code.ONE_QUEUE()
     if not nic.caps.rss_table:
-        return "its indirection table cannot be written"
+        return Code.RSS_NOT_WRITABLE()
     if nic.rss is None or not nic.rss.key or not nic.rss.table:
-        return "its RSS key is not known, so no flow's entry is known"
+        return Code.KEY_UNKNOWN()
     if nic.rss.another is not None:
-        return f"{nic.rss.another}, so no flow's entry is known"
+        return Code.HASH_OTHER(nic.rss.another)
     known = {queue.cpu for queue in nic.queues} - {None}
     if len(known) < 2 and not nic.caps.queue_cpu:
-        return "the CPUs of its queues are not known, and cannot be set"
+        return Code.QUEUE_CPUS_UNKNOWN()
     return None
 
 
-def no_filter(nic: NicView, key: FlowKey) -> str | None:
+def no_filter(nic: NicView, key: FlowKey) -> Why | None:
     """Why no filter for this flow may be tried; None: one may."""
     if nic.method is not SteeringMethod.FILTERS:
         return nic.method_why
     if (match := Match.of(key)) in nic.their_matches:
-        return "another program has a filter for it"
+        return Code.THEIR_FILTER()
     if nic.caps.takes(match):
         return None
     kind = f"IPv{key.family} {Protocol(key.protocol).name}"
     if nic.caps.flow_types is not None and (key.family, key.protocol) not in nic.caps.flow_types:
-        return f"this NIC's filters take no {kind} flow"
-    return "this NIC's filters name a whole 5-tuple, and this socket leaves the remote end open"
+        return Code.KIND_NOT_TAKEN(kind)
+    return Code.OPEN_END()
 
 
-def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
+def without_filter(flow: Flow, nic: NicView, memory: Memory, why: Why) -> None:
     """Write into the table how a flow of an armed NIC is served that no filter may be tried for."""
     state, cpu, placement = FlowState.WANTED, None, placement_of(flow, memory)
     fell_back = None
@@ -135,11 +125,11 @@ def without_filter(flow: Flow, nic: NicView, memory: Memory, why: str) -> None:
         entries.wait(nic, flow.key, memory)
         return
     if placement is not Placement.CORE:
-        instead = "on its own CPU instead" if nic.has_rfs() else "left to RSS"
-        fell_back = f"{placement}: that takes a filter; {instead}"
+        instead = Code.INSTEAD("on its own CPU") if nic.has_rfs() else Code.LEFT_TO_RSS()
+        fell_back = Code.NEEDS_FILTER(placement, instead)
     if nic.has_rfs():
         state, cpu = FlowState.RFS, flow.app_cpu
-        why = f"RFS hands its packets on to CPU {cpu}, where its thread calls: {why}"
+        why = Code.BY_RFS(cpu, why)
     shown = flow._replace(
         state=state, target_queue=None, target_cpu=cpu, why=why, fell_back=fell_back
     )

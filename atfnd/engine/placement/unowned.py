@@ -31,6 +31,7 @@ from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
 from atfnd.engine.table.memory import Memory, NicMemory
 from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan, SteeringMethod
 from atfnd.model.nic import RFS_TABLE
+from atfnd.model.reason import Code
 
 __all__ = [
     "REST_NS",
@@ -138,24 +139,20 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
         if not wanted and index not in rfs.wrote:
             rfs.found[index] = value
         if wanted and nic.keeps_rfs:
-            why = f"queue {index} was found with RFS, and nobody owns it any more"
+            why = Code.RFS_FOUND(index)
             yield Action.of_setting(nic.name, setting, rfs.found[index], why)
         elif wanted:
             entries = int(nic.settings.get(RFS_TABLE, "0"))
             if not entries and RFS_TABLE not in rfs.tables:
                 rfs.tables.add(RFS_TABLE)
-                why = "RFS looks up here on which CPU a flow was last used"
-                yield Action.of_setting(nic.name, RFS_TABLE, str(_ENTRIES), why)
+                yield Action.of_setting(nic.name, RFS_TABLE, str(_ENTRIES), Code.RFS_TABLE())
             share = max(1, (entries or _ENTRIES) // max(1, len(nic.queues)))
             count = str(1 << (share.bit_length() - 1))
-            why = f"nobody owns queue {index}, and threads that wander use its flows"
-            yield Action.of_setting(nic.name, setting, count, why)
+            yield Action.of_setting(nic.name, setting, count, Code.RFS_USED(index))
         elif index in known.owned:
-            why = f"queue {index} has an owner: what it polls is delivered at once"
-            yield Action.of_setting(nic.name, setting, "0", why)
+            yield Action.of_setting(nic.name, setting, "0", Code.RFS_OWNED(index))
         else:
-            why = f"no thread that wanders uses queue {index} any more"
-            yield Action.of_setting(nic.name, setting, "0", why)
+            yield Action.of_setting(nic.name, setting, "0", Code.RFS_UNUSED(index))
 
 
 def hands_on(nic: NicView, memory: Memory) -> dict[int, int] | None:

@@ -38,7 +38,7 @@ from atfnd.model import (
     Rss,
     SoftirqBudget,
 )
-from atfnd.model.reason import Why
+from atfnd.model.reason import Code, Why
 from atfnd.move.verdict import Verdict
 
 __all__ = [
@@ -194,7 +194,7 @@ class RfsQueues:
     again_ns: dict[int, int] = field(default_factory=dict)  # not switched before
     tables: set[str] = field(default_factory=set)  # of the machine, that we have switched on
     hands_on: dict[int, int] = field(default_factory=dict)  # as the observer knows it
-    said: str | None = None  # why no queue may have it, as said last
+    said: Why | None = None  # why no queue may have it, as said last
 
     @property
     def ours(self) -> bool:
@@ -212,7 +212,7 @@ class QueueReceptions:
     refused: dict[str, str] = field(default_factory=dict)  # what the last refusal left
     again_ns: dict[str, int] = field(default_factory=dict)  # not written before
     of_rules: dict[int, tuple[Reception, str]] = field(default_factory=dict)  # by queue
-    why_not: dict[int, str] = field(default_factory=dict)  # by queue: it is not as wanted
+    why_not: dict[int, Why] = field(default_factory=dict)  # by queue: it is not as wanted
     auto: Trials[int, Reception] = field(default_factory=lambda: Trials(RECEIVING))  # by queue
 
 
@@ -346,7 +346,7 @@ class Memory:
         """Its filter was in the NIC's last list, and had had the time to be."""
         return self.would_be_listed(flow, self.nics[flow.nic].listed_ns)
 
-    def dropped_by_nic(self, key: FlowKey, now_ns: int) -> str:
+    def dropped_by_nic(self, key: FlowKey, now_ns: int) -> Why:
         """The NIC accepted this flow's rule and does not hold it: try again, later each time, and
         not for ever. Returns what to say about it."""
         notes = self.table.noted(key)
@@ -363,11 +363,10 @@ class Memory:
         if notes.dropped[0]:
             self.table.note(key, replace(notes, dropped=(0, 0)))
 
-    def why_dropped(self, key: FlowKey) -> str:
+    def why_dropped(self, key: FlowKey) -> Why:
         times, again_ns = self.table.noted(key).dropped
         often = "once" if times == 1 else f"{times} times"
-        then = "left to RSS" if again_ns == NEVER_NS else "tried again later"
-        return f"the NIC accepted its filter and dropped it {often}: {then}"
+        return (Code.DROPPED_FOR_GOOD if again_ns == NEVER_NS else Code.DROPPED)(often)
 
     def turn_ns(self, flow: Flow, now_ns: int) -> int:
         """When this flow may be moved, by the shares of its tenants: now, or at the turn that it

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, ActionKind, Flow, FlowState, NicView, Outcome, Plan
+from atfnd.model.reason import Code, Why
 
 __all__ = ["gone", "idle", "nic_gone", "retire", "taken_out", "withdraw"]
 
+_CLOSED = Code.CLOSED()
 
-def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
+
+def retire(flow: Flow, memory: Memory, why: Why, *, live: bool = True) -> Plan:
     """Delete a flow's rule; if it has none, end its entry at once."""
     memory.table.defer(flow.key, None)
     memory.table.gives(flow.key, None)
@@ -35,7 +38,7 @@ def retire(flow: Flow, memory: Memory, why: str, *, live: bool = True) -> Plan:
     )
 
 
-def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Plan:
+def gone(cookie: int, memory: Memory, why: Why = _CLOSED) -> Plan:
     """A socket ended: its entries end, and their rules with them. Until a rule is deleted, nothing
     else is decided for its flow."""
     plan: list[Action] = []
@@ -46,7 +49,7 @@ def gone(cookie: int, memory: Memory, why: str = "its socket was closed") -> Pla
     return tuple(plan)
 
 
-def idle(cookie: int, memory: Memory, why: str) -> Plan:
+def idle(cookie: int, memory: Memory, why: Why) -> Plan:
     """A socket is open but unused: its entries end as those of a closed one."""
     plan: list[Action] = []
     for flow in memory.table.of_cookie(cookie):
@@ -67,7 +70,7 @@ def nic_gone(name: str, memory: Memory) -> list[Flow]:
     return [*gone, *turned_away]
 
 
-def withdraw(nic: NicView, memory: Memory, why: str) -> Plan:
+def withdraw(nic: NicView, memory: Memory, why: Why) -> Plan:
     """Delete every filter of ours in a NIC. Its flows stay in the table as observed ones: `take_up`
     brings their rules back."""
     plan: list[Action] = []

@@ -109,7 +109,8 @@ def queue_windows(
         if then is None or count is None:
             continue
         void, packets, carried = _received(then, count)
-        void = void or received.why_not.get(queue)
+        if void is None and queue in received.why_not:
+            void = str(received.why_not[queue])
         if beside:
             void = void or "another trial goes on: where its flows should be delivered"
         threads = used.get(queue, {})

@@ -55,6 +55,8 @@ class EventShown(TypedDict):
     flow: str | None
     what: str
     why: str
+    why_code: str | None
+    """Of a reason that has one."""
     policy: str | None
     old: str | None
     """For a change, the value last read before it."""
@@ -151,6 +153,7 @@ def _event_view(event: Event) -> EventShown:
         "flow": str(event.flow) if event.flow else None,
         "what": event.what,
         "why": event.why,
+        "why_code": event.why_code,
         "policy": event.policy,
         "old": event.old,
         "new": event.new,

@@ -255,7 +255,7 @@ def _nic_view(each: NicGain) -> NicGainShown:
         "nic": each.nic,
         "armed": each.armed,
         "method": each.method.value,
-        "method_why": each.method_why,
+        "method_why": str(each.method_why),
         "probed": each.probed,
         **_spread_view(each.reads),
         "off_cpu_bytes": cast("OffCpuBytes", {**off, "left_alone": each.left}),

@@ -215,7 +215,7 @@ def nic_view(nic: NicView) -> NicShown:
         "up": nic.up,
         "driver": caps.driver,
         "method": nic.method.value,
-        "method_why": nic.method_why,
+        "method_why": str(nic.method_why),
         "queues": len(nic.queues),
         "filters": len(nic.filters),
         "filters_ours": len(nic.owned),

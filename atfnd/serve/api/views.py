@@ -42,6 +42,8 @@ class FlowShown(TypedDict):
     """Location of its filter."""
     policy: str
     why: str
+    why_code: str | None
+    """Null of a flow without an entry."""
     nic: str
     cookie: Count
     bytes: Count
@@ -78,13 +80,14 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> FlowShown:
         "target_queue": flow.target_queue,
         "target_cpu": flow.target_cpu,
         "placed": placed(flow),
-        "fell_back": flow.fell_back,
+        "fell_back": None if flow.fell_back is None else str(flow.fell_back),
         "habit": flow.habit.value,
         "home": None if flow.pinned is None else flow.home.value,
         "state": flow.state.value,
         "filter": flow.location,
         "policy": flow.rule_name,
-        "why": flow.why,
+        "why": str(flow.why),
+        "why_code": flow.why.code.name.lower(),
         "nic": flow.nic,
         "cookie": flow.cookie,
         "bytes": flow.bytes,
@@ -119,6 +122,7 @@ def socket_view(found: SocketFound, left_by: str | None) -> FlowShown:
         "filter": None,
         "policy": "",
         "why": why_unsteered(found, left_by),
+        "why_code": None,
         "nic": found.nic,
         "cookie": found.cookie,
         "bytes": found.bytes,

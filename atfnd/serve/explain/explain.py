@@ -45,6 +45,10 @@ __all__ += ["ExplanationShown", "explanation_view", "pin"]
 
 
 OTHERWISE = "put a queue on such a CPU, or change its rule's placement"
+# They say more than that the NIC is full.
+OF_ITS_SHARE = {
+    Code.RULE_SHARE, Code.PORTS_SHARE, Code.TENANT_SHARE, Code.NONE_HAS_MORE, Code.TABLE_SHARE,
+}  # fmt: skip
 _NO_SOCKET = "`ss -tunap` shows whether the socket exists, `atfnctl events` whether it had an entry"
 WHILE_FULL = (
     "nothing: it is steered again when that CPU has time; if one core is too little for it, use "
@@ -371,8 +375,7 @@ def _overflow(flow: Flow, nic: NicView) -> tuple[str, str | None]:
     foreign = len(nic.filters) - len(nic.owned)
     if slots is not None and len(nic.filters) >= slots:
         why = f"{nic.name}'s filter table is full ({fill}, {foreign} not ours)"
-        own = any(words in flow.why for words in ("its user", "its rule"))
-        why += f": {flow.why}" if own else ""
+        why += f": {flow.why}" if flow.why.code in OF_ITS_SHARE else ""
     else:
         why = f"there was no room for it ({nic.name} holds {fill}): {flow.why}"
     return (

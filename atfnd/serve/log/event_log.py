@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from atfnd.model import Event, FlowKey
+from atfnd.model.reason import Why
 from atfnd.serve.log.journald import Journald, Stderr
 
 __all__ = ["EventLog"]
@@ -30,7 +31,7 @@ class EventLog:
         self,
         kind: str,
         what: str,
-        why: str = "",
+        why: Why | str = "",
         *,
         nic: str | None = None,
         flow: FlowKey | None = None,
@@ -40,12 +41,15 @@ class EventLog:
         source: str | None = None,
         errno: str | None = None,
     ) -> None:
-        """Keep one event and pass it to the log. `what` is a clause, `why` its reason."""
+        """Keep one event and pass it to the log. `what` is a clause, `why` its reason: one with a
+        code, or words."""
         self._seq += 1
         now = time.monotonic_ns()
+        code = why.code.name.lower() if isinstance(why, Why) else None
         event = Event(
-            self._seq, now, time.time(), kind, nic, flow, what, why, policy, old, new, source, errno
-        )
+            self._seq, now, time.time(), kind, nic, flow, what, str(why), policy, old, new, source,
+            errno, code,
+        )  # fmt: skip
         self._events.append(event)
         if self._news is not None:
             self._news.set()
