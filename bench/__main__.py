@@ -15,7 +15,6 @@ from rich.console import Console
 
 from atfnd.errors import OperatorError
 from bench import (
-    forward,
     ordering,
     owners,
     protocol_core,
@@ -23,7 +22,6 @@ from bench import (
     reception,
     serving,
     spending,
-    transmitted,
 )
 from bench.counted import bounds, cells, kept, pairs
 from bench.ending import ended_in_order
@@ -58,8 +56,6 @@ GROUPS = {
     },
     "Rows of the papers": {
         "owners": Bench(owners.run, "first, Table 5: one filter an owner is enough", minutes=14),
-        "transmitted": Bench(transmitted.run, "first, 3.2: which signal to follow", minutes=15),
-        "forward": Bench(forward.run, "second, Figs. 5 to 13: a forwarding host", "veth", 24),
         "protocol-core": Bench(protocol_core.run, "fourth, Figs. 3 to 6: its engine", minutes=9),
     },
     "Counted, on eight or sixteen CPUs": {

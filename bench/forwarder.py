@@ -14,20 +14,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.interrupts.napi import make_realtime
 from atfnd.kernel.system.netns import path_of
 from bench.bed import compiled, succeed
 from bench.children import Child, child
 from bench.extension import _bench
 from bench.netns import within
-from bench.polling import Polled, napis_of
 
 __all__ = [
     "EGRESS",
@@ -35,13 +32,11 @@ __all__ = [
     "SENDER",
     "End",
     "Forwarder",
-    "Frames",
     "Offered",
     "Wire",
     "built",
     "forwarder",
     "offered",
-    "polled_by_thread",
     "sent",
 ]
 
@@ -49,44 +44,7 @@ SOURCE = Path(__file__).with_name("traffic") / "frames.c"
 RECEIVERS, EGRESS, SENDER = ("e0", "e1"), "e2", "s2"
 DESTINATION = "10.30.0.2"
 MACS = {name: f"02:00:00:00:20:0{at}" for at, name in enumerate(("e0", "e1", "e2", "s2"))}
-RX_PRIORITY, TX_PRIORITY = 10, 20  # what was sent is taken back before more is received
 GENERATOR_PRIORITY = 30  # it stands for a machine of its own
-
-
-class Frames(NamedTuple):
-    """What has arrived at the sink."""
-
-    of_ports: tuple[int, int]
-    bytes: int
-    delays: tuple[int, ...]  # by slot: `delay_ns`
-
-    @property
-    def frames(self) -> int:
-        return sum(self.of_ports)
-
-    def since(self, earlier: Frames) -> Frames:
-        one, two = (now - was for now, was in zip(self.of_ports, earlier.of_ports, strict=True))
-        pairs = zip(self.delays, earlier.delays, strict=True)
-        return Frames(
-            (one, two), self.bytes - earlier.bytes, tuple(now - was for now, was in pairs)
-        )
-
-    def delay_ns(self, share: float) -> float | None:
-        """A quantile of the time from the generator to the sink. None: nothing has arrived."""
-        left = share * sum(self.delays)
-        for slot, count in enumerate(self.delays):
-            left -= count
-            if count and left <= 0:
-                return _middle_ns(slot)
-        return None
-
-
-def _middle_ns(slot: int) -> float:
-    """Of a slot of slot_of(), arrivals.bpf.c."""
-    if slot < 8:
-        return float(slot)
-    exponent = slot // 8 + 2
-    return float((8 + slot % 8 + 0.5) * 2 ** (exponent - 3))
 
 
 class Offered(NamedTuple):
@@ -110,23 +68,6 @@ class Forwarder:
     fwd: str
     sink: str
     program: Path
-    _arrivals: _bench.Arrivals
-
-    def netns_of(self, interface: str) -> str:
-        """Of one of the three that receive: e0, e1, s2."""
-        return self.sink if interface == SENDER else self.fwd
-
-    def rps(self, cpus: Iterable[int]) -> None:
-        """Have what e0 and e1 receive handed to these CPUs by its hash; none: to no other."""
-        mask = f"{sum(1 << cpu for cpu in cpus):x}"
-        for interface in RECEIVERS:
-            with contextlib.closing(Interface(interface, path_of(self.fwd))) as receiver:
-                receiver.write("queues/rx-0/rps_cpus", mask)
-
-    def arrived(self) -> Frames:
-        """All that has come to the sink so far."""
-        one, two, bytes_ = self._arrivals.counts()
-        return Frames((one, two), bytes_, tuple(array("Q", self._arrivals.delays())))
 
 
 def built(folder: Path) -> Path:
@@ -169,19 +110,7 @@ def forwarder(program: Path, wire: Wire) -> Iterator[Forwarder]:
             ifindex = sender.ifindex
         arrivals = within(sink, lambda: _bench.Arrivals(ifindex))
         undo.callback(arrivals.close)
-        yield Forwarder(gen, fwd, sink, program, arrivals)
-
-
-def polled_by_thread(host: Forwarder, name: str) -> Polled:
-    """e0, e1, e2 or s2, by a thread of its own that is as prompt as an interrupt."""
-    netns = path_of(host.netns_of(name))
-    with contextlib.closing(Interface(name, netns)) as interface:
-        interface.set_gro(True)
-        interface.write("threaded", "1")
-    [napi] = [each for each in napis_of(netns, name) if each.pid is not None]
-    found = Polled(netns, napi.ifindex, napi.id, napi.pid or 0)
-    make_realtime(found.thread, None, TX_PRIORITY if name == SENDER else RX_PRIORITY)
-    return found
+        yield Forwarder(gen, fwd, sink, program)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Where the time of NAPI threads goes: by BPF (bench/extension/pollers.bpf.c), and by /proc.
 
-Reads tracepoints napi:napi_poll, sched:sched_switch and lock:contention_{begin,end}, and
-/proc/PID/{status,schedstat}; changes nothing. A poll counts from when the thread got the CPU, or
+Reads tracepoints napi:napi_poll and sched:sched_switch, and /proc/PID/{status,schedstat};
+changes nothing. A poll counts from when the thread got the CPU, or
 from the end of the poll before it. A softirq that interrupts it polls on its account. schedstat of
 a real-time thread is no measure on 6.18: a thread that is woken seems to run while another one
 still has the CPU, and its time is taken from that one.
@@ -33,8 +33,6 @@ class PollerTotals(NamedTuple):
     other_ns: int
     off_ns: int
     sleeps: int
-    ring_waits: int
-    ring_waited_ns: int
 
     @property
     def ran_ns(self) -> int:

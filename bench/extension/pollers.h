@@ -14,13 +14,11 @@ struct poller_totals {
 	__u64 polls;	   /* that found packets */
 	__u64 empty_polls; /* that found none */
 	__u64 packets;
-	__u64 work_ns;	  /* in polls that found packets */
-	__u64 empty_ns;	  /* in polls that found none */
-	__u64 other_ns;	  /* between a poll and going to sleep or losing the CPU */
-	__u64 off_ns;	  /* from when it left its CPU to when it had one again */
-	__u64 sleeps;	  /* it gave the CPU away by itself */
-	__u64 ring_waits; /* for the lock of a veth's ring that another thread here polls */
-	__u64 ring_waited_ns;
+	__u64 work_ns;	/* in polls that found packets */
+	__u64 empty_ns; /* in polls that found none */
+	__u64 other_ns; /* between a poll and going to sleep or losing the CPU */
+	__u64 off_ns;	/* from when it left its CPU to when it had one again */
+	__u64 sleeps;	/* it gave the CPU away by itself */
 };
 
 #endif

@@ -51,39 +51,14 @@ static PyObject *arrivals_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 	return attached_new(type, &kind, &ifindex);
 }
 
-static PyObject *arrivals_counts(PyObject *object, PyObject *unused)
-{
-	struct arrivals *skeleton = attached_skeleton(object);
-
-	(void)unused;
-	if (!skeleton)
-		return NULL;
-	return Py_BuildValue("KKK", skeleton->bss->packets[0], skeleton->bss->packets[1],
-			     skeleton->bss->bytes);
-}
-
-static PyObject *arrivals_delays(PyObject *object, PyObject *unused)
-{
-	struct arrivals *skeleton = attached_skeleton(object);
-
-	(void)unused;
-	if (!skeleton)
-		return NULL;
-	return PyBytes_FromStringAndSize((const char *)skeleton->bss->delays,
-					 sizeof(skeleton->bss->delays));
-}
-
 static PyMethodDef methods[] = {
-	{ "counts", arrivals_counts, METH_NOARGS,
-	  "(frames sent at port 0, at port 1, bytes) that have arrived." },
-	{ "delays", arrivals_delays, METH_NOARGS, "bytes: a __u64 for each slot of slot_of()." },
 	{ "close", attached_close, METH_NOARGS,
-	  "Free what was counted; the classifier goes with its interface." },
+	  "Free the program; the classifier goes with its interface." },
 	{ NULL, NULL, 0, NULL },
 };
 
 static PyType_Slot slots[] = {
-	{ Py_tp_doc, "Arrivals(ifindex): stamped frames that come in there, taken and counted." },
+	{ Py_tp_doc, "Arrivals(ifindex): stamped frames that come in there, dropped." },
 	{ Py_tp_new, arrivals_new },
 	{ Py_tp_dealloc, attached_dealloc },
 	{ Py_tp_methods, methods },

@@ -18,9 +18,9 @@ import pytest
 
 from atfnd.model import Match, Protocol
 from atfnd.observe.sockets.transit import Late, Passage, Transit
-from bench.tcp_reordering import TcpReordering
 from tests.labs import Lab, key_of
 from tests.move.holding import under_hold
+from tests.observe.tcp_reordering import TcpReordering
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

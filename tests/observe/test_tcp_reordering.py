@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 
 from atfnd.model import Protocol
-from bench.tcp_reordering import TcpReordering
 from tests.labs import Lab, key_of
+from tests.observe.tcp_reordering import TcpReordering
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
