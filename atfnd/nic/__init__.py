@@ -9,8 +9,8 @@ location), ENODEV (the interface is gone), ENETDOWN (it is down).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 from atfnd.kernel.interface import Interface
 from atfnd.model import Caps, Conflict, Device, Filter, Match, NicStats, Queue, Rss
@@ -18,14 +18,13 @@ from atfnd.model import Caps, Conflict, Device, Filter, Match, NicStats, Queue, 
 __all__ = ["Claims", "Nic"]
 
 
-class Claims(Protocol):
-    """Names filters of one NIC as ours, so that they are found after a kill."""
+class Claims(NamedTuple):
+    """Names filters of one NIC as ours, so that they are found after a kill. `claim`: before the
+    insert, on queue 0 or 1; OSError: it is not named, so do not insert it. `release`: it is not
+    there, after the delete, or a refusal that leaves no doubt."""
 
-    def claim(self, match: Match) -> None:
-        """Before the insert, on queue 0 or 1. OSError: it is not named, so do not insert it."""
-
-    def release(self, match: Match) -> None:
-        """It is not there: after the delete, or a refusal that leaves no doubt."""
+    claim: Callable[[Match], None]
+    release: Callable[[Match], None]
 
 
 class Nic(Protocol):

@@ -10,14 +10,16 @@ filter that was killed between insert and location is known by its match and its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from atfnd.model import Filter, Match
+from atfnd.nic import Claims
 from atfnd.program.journals.record_file import Format, Record, RecordFile
 
-__all__ = ["FilterJournal", "NicClaims"]
+__all__ = ["FilterJournal"]
 
 FORMAT = Format("filters", 1)
 
@@ -166,9 +168,16 @@ class FilterJournal:
         there was read and is not ours."""
         self._append_if_possible("-", nic, match)
 
-    def claims(self, nic: str) -> NicClaims:
-        """Of one NIC, for filters that are taken out at once."""
-        return NicClaims(self, nic)
+    def claims(self, nic: str) -> Claims:
+        """Of one NIC, for filters that are taken out at once. What an earlier run claimed stays
+        named: a filter of it may be there beside the new one."""
+        before = frozenset(self.left.get(nic, ()))
+
+        def unless_before(do: Callable[[str, Match], None], match: Match) -> None:
+            if match not in before:
+                do(nic, match)
+
+        return Claims(partial(unless_before, self.claim), partial(unless_before, self.release))
 
     def rename(self, old: str, new: str) -> None:
         """An interface has a new name; its filters are now named under that."""
@@ -181,20 +190,3 @@ class FilterJournal:
 
     def close(self) -> None:
         self._file.close()
-
-
-class NicClaims:
-    """`nic.Claims` by a journal. What an earlier run claimed stays named: a filter of it may be
-    there beside the new one."""
-
-    def __init__(self, journal: FilterJournal, nic: str) -> None:
-        self._journal, self._nic = journal, nic
-        self._before = frozenset(journal.left.get(nic, ()))
-
-    def claim(self, match: Match) -> None:
-        if match not in self._before:
-            self._journal.claim(self._nic, match)
-
-    def release(self, match: Match) -> None:
-        if match not in self._before:
-            self._journal.release(self._nic, match)
