@@ -186,7 +186,7 @@ def test_what_holds_on_every_machine(
     own = tried[0] if tried else Step(placement.kind, ())
     reachable = [each for each in queues if fits(own, each.cpu)]
     assert (spot.fell_back is None) == (spot.queue in reachable)  # a fallback is always said
-    assert spot.fell_back is None or spot.fell_back in spot.why
+    assert spot.fell_back is None or spot.fell_back in spot.why.about
     assert not reachable or spot.queue in reachable  # and none is taken without need
     if spot.queue is None:
         assert not any(fits(step, each.cpu) for step in tried for each in queues)

@@ -34,6 +34,7 @@ KEYS = [
         "filter",
         "policy",
         "why",
+        "why_code",
     ),
     *("nic", "cookie", "bytes", "read_ns", "age_s", "moved_s", "move"),
 ]
