@@ -370,12 +370,12 @@ class WorldBirths:
         """What the kernel's program sees."""
         if isinstance(event, Accepted) and event.key.local_port not in self._ports:
             return
+        self._descriptors.readable(self._fileno, True)  # one that is full has something to read
         if self.losing:
             self.losing -= 1
             self._lost += 1
             return
         self._events.append(event)
-        self._descriptors.readable(self._fileno, True)
         self._machine.world.seen[type(event).__name__] += 1
 
 
@@ -694,14 +694,14 @@ class WorldObserver:
             self._when_paid(socket)
 
     def _record(self, record: Observation) -> bool:
+        if self._descriptors is not None:
+            self._descriptors.readable(self._fileno, True)  # one that is full has something to read
         if self.losing:
             self.losing -= 1
             self._lost += 1
             self._world.seen["record lost"] += 1
             return False
         self._events.append(record)
-        if self._descriptors is not None:
-            self._descriptors.readable(self._fileno, True)
         self._world.seen[type(record).__name__] += 1
         return True
 
