@@ -10,6 +10,7 @@ filters, on the NIC's node; a flow that is led to a queue that fits stays there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from atfnd.engine.placement.auto import in_force
@@ -198,6 +199,7 @@ def spares(key: FlowKey, rule: FlowRule | None, cpu: int, memory: Memory) -> Why
     return None if memory.table.ports_of(key) else too_full(rule, cpu, memory)
 
 
+@lru_cache(maxsize=4096)  # thousands of flows share them
 def _reason(cpu: int, queue: int | None) -> Why:
     return Code.NO_QUEUE_THERE(cpu) if queue is None else Code.AT_QUEUE(cpu, queue)
 
