@@ -16,7 +16,7 @@ from tests.__main__ import ONCE_MORE
 from tests.guest.boot import ROOT, Outcome
 from tests.guest.collected import Group, machines_of, not_ended, run_tests, that_failed, together
 from tests.guest.debian import build
-from tests.tiers import DEMAND
+from tests.tiers import DEMAND, SOLITARY
 
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
 [USUAL] = machines_of(ROOT / "tests/guest/test_clock.py")
@@ -56,21 +56,33 @@ def groups(*, on_demand: bool) -> list[Group]:
     """A worker of pytest-xdist begins with two that stand together: a part of the files that share
     the usual machine, and those of another."""
     files = [file for file in FILES if (file.stem in DEMAND) is on_demand]
-    made = together((machine, file) for file in files for machine in machines_of(file))
+    made = [
+        group
+        for alone in (True, False)
+        for group in together(
+            (machine, file)
+            for file in files
+            for machine in machines_of(file)
+            if (file.stem in SOLITARY) is alone
+        )
+    ]
     usual = [each for each in made if each.machine == USUAL]
-    others = sorted(
-        (each for each in made if each.machine != USUAL),
-        key=lambda each: len(each.files),
-        reverse=True,
-    )
+    others = [each for each in made if each.machine != USUAL]
+    others.sort(key=lambda each: -len(each.files))
     return [each for pair in zip_longest(others, usual) for each in pair if each is not None]
+
+
+def marks(group: Group, *, on_demand: bool) -> list[pytest.MarkDecorator]:
+    solitary = group.files[0].stem in SOLITARY
+    return [pytest.mark.demand] * on_demand + [pytest.mark.solitary] * solitary
 
 
 @pytest.mark.parametrize(
     "group",
     [
-        *groups(on_demand=False),
-        *(pytest.param(each, marks=pytest.mark.demand) for each in groups(on_demand=True)),
+        pytest.param(group, marks=marks(group, on_demand=on_demand))
+        for on_demand in (False, True)
+        for group in groups(on_demand=on_demand)
     ],
     ids=named,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SOAK", "file_of", "markers"]
+__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SOAK", "SOLITARY", "file_of", "markers"]
 
 HERE = Path(__file__).parent
 
@@ -88,6 +88,9 @@ ALONE = {
     "test_hold": "a hold gives up where others keep its CPU",
     "test_order": "counts late packets",
 }
+
+# Files of the guest that no other guest runs beside: a hold is over where others keep its CPU.
+SOLITARY = ("test_hold", "test_sharing", "test_thread_loan")
 
 # First, so that no worker is left with one of them at the end.
 LONG = (
