@@ -522,6 +522,7 @@ class WorldNic:
         self.others()
         for name in [each for each in self.changed if not self.noticed(each)]:
             self.world.seen["excused: set by another program just before the link went"] += 1
+            self.lost[name].add(self._before_others[name])  # to which a restore goes back
             del self.changed[name]
         self.table.up = False
         for ring in self.rings:
