@@ -10,14 +10,15 @@ however the figures vary, until it has lost its reason in several windows in a r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from atfnd.compare.window import Comparison, Window, paid
+from atfnd.model.rests import Ladder, Rests
 
-__all__ = ["Rest", "Side", "Trial", "TrialLook", "TrialPhase", "TrialTerms", "TrialTurn"]
+__all__ = ["Side", "Trial", "TrialLook", "TrialPhase", "TrialTerms", "TrialTurn"]
 
 Side = TypeVar("Side", bound=Hashable)
 
@@ -62,16 +63,6 @@ class TrialPhase(Enum):
     KEPT = "kept"
 
 
-class Rest(NamedTuple):
-    """A candidate did not pay."""
-
-    failed: int  # times in a row
-    until_ns: int
-
-
-_RESTED = Rest(0, 0)
-
-
 class TrialTurn(NamedTuple, Generic[Side]):
     """The new state; and an event, if what is in force changed or a trial ended."""
 
@@ -95,7 +86,7 @@ class Trial(Generic[Side]):
     ahead: tuple[Side, ...] = ()  # still to be tried; USUAL: in the next trial
     before: Window | None = None  # A
     tried: tuple[tuple[Side, Window], ...] = ()  # what has paid until now
-    rests: Mapping[Side, Rest] = field(default_factory=dict)
+    rests: Rests[Side] = field(default_factory=Rests)
     judged: float | None = None  # bytes a second, at the last verdict
     other: int = 0  # windows in a row with another load
     began_ns: int | None = None  # its last trial
@@ -114,7 +105,7 @@ class Trial(Generic[Side]):
         paused = self.began_ns is not None and at_ns - self.began_ns < self.terms.every_ns
         if self.phase is not TrialPhase.USUAL or self.count < windows or paused:
             return ()
-        return tuple(each for each in self.ahead if self._rest(each).until_ns <= at_ns)
+        return tuple(each for each in self.ahead if not self.rests.on(each, at_ns))
 
     def begin(self, look: TrialLook[Side], now_ns: int) -> TrialTurn[Side]:
         """A trial begins; this window is the A before it."""
@@ -164,7 +155,7 @@ class Trial(Generic[Side]):
         if look.other is not None:
             other = other + 1 if look.other else 0
         if other >= self.terms.leave_windows:  # what was judged then may be judged anew
-            other, rests, judged = 0, {}, None
+            other, rests, judged = 0, Rests[Side](), None
         calls = window.void is None and look.share >= self.terms.share and bool(look.able)
         count = self.count + 1 if self.in_place and window.there and calls else 0
         return replace(
@@ -244,7 +235,7 @@ class Trial(Generic[Side]):
         if left.count < self.terms.leave_windows:
             return TrialTurn(left)
         long = now_ns - self.since_ns >= self.terms.back_off_max_ns  # it was good
-        left = replace(left, rests={} if long else self.rests, judged=look.window.bytes_per_s)
+        left = replace(left, rests=Rests() if long else self.rests, judged=look.window.bytes_per_s)
         return left._back(look.leave, now_ns, [self.side] if look.failed else ())
 
     def _back(self, why: str, now_ns: int, failed: Collection[Side] = ()) -> TrialTurn[Side]:
@@ -258,15 +249,10 @@ class Trial(Generic[Side]):
         return TrialTurn(home, "back", what, why)
 
     def _resting(self, failed: Collection[Side], now_ns: int) -> Trial[Side]:
-        rests = dict(self.rests)
+        rests, terms = Rests(self.rests), self.terms
         for each in failed:
-            times, terms = self._rest(each).failed, self.terms
-            wait_ns = min(terms.back_off_ns << min(times, 32), terms.back_off_max_ns)
-            rests[each] = Rest(times + 1, now_ns + wait_ns)
+            rests.vain(each, Ladder(terms.back_off_ns, terms.back_off_max_ns), now_ns)
         return replace(self, rests=rests)
-
-    def _rest(self, side: Side) -> Rest:
-        return self.rests.get(side, _RESTED)
 
     def _set(self, phase: TrialPhase, side: Side, why: str, now_ns: int) -> Trial[Side]:
         """What is in force changes: what was before says nothing of it."""

@@ -48,10 +48,10 @@ from atfnd.model.reception import (
     TIMEOUT,
     of_reception,
 )
+from atfnd.model.rests import SECONDS
 
 __all__ = ["afresh", "can_have", "due", "in_force", "of_device", "of_rules", "written"]
 
-_AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _KINDS = *OF_NAPI, THREAD
 
 
@@ -83,7 +83,7 @@ def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
         name, value = wish.setting, nic.settings.get(wish.setting)
         if value in (None, wish.value) or name in nic.manual or name in known.asked:
             continue
-        if now_ns < known.again_ns.get(name, 0):
+        if known.rests.on(name, now_ns):
             continue
         known.asked.add(name)
         plan.append(Action.of_setting(nic.name, name, wish.value, wish.why, wish.rule_name))
@@ -102,12 +102,10 @@ def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
     if outcome.errno and not is_asked:
         return
     if outcome.errno:
-        times = known.refusals.get(name, 0)
-        known.refusals[name] = times + 1
-        known.again_ns[name] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
+        known.rests.vain(name, SECONDS, now_ns)
         known.refused[name] = outcome.left
         return
-    known.refusals.pop(name, None)
+    known.rests.pop(name, None)
     known.refused.pop(name, None)
     nic = memory.nics[action.nic]
     if outcome.before != action.value:  # else nothing was written

@@ -26,6 +26,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.reason import Code
+from atfnd.model.rests import Rest
 from tests.engine.test_full_cpus import CPUS
 from tests.values import NIC, RULE, THREAD, flow, key
 
@@ -136,6 +137,6 @@ def test_what_a_plan_spends_is_not_spent() -> None:
     spending = known.nics[NIC.name].spending
     copied = copy_of(known, NIC.name).memory.nics[NIC.name].spending
     copied.promised.add(key(9))
-    copied.later[key(9)] = 1, 1
+    copied.later[key(9)] = Rest(1, 1)
     copied.found_full[4] = FoundFull(1, 1, 1)
     assert (spending.promised, spending.later, spending.found_full) == (set(), {}, {})

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from atfnd.engine.ownership.follow import TERMS as TERMS_IN_USE
 from atfnd.engine.ownership.owner import Follow, Lent, Owned, Owner, Ownership, OwnerTerms, assign
+from atfnd.model.rests import Rest, Rests
 
 TERMS = OwnerTerms(idle_ns=1000, least_owned_ns=100, away_ns=2000, rest_ns=100, worth_bytes=5)
 NOW_NS = 10_000
@@ -296,5 +297,6 @@ def test_a_queue_whose_move_is_put_off_is_moved_later_each_time_and_lost_after_f
         (5, 1, ({}, [])),
         (5, 0, ({0: 7}, [(0, 3)])),
     ):
-        lent = Lent(put_off={0: (times, NOW_NS + rests_ns), 1: (5, NOW_NS + 1)})
+        rests = {0: Rest(times, NOW_NS + rests_ns), 1: Rest(5, NOW_NS + 1)}
+        lent = Lent(put_off=Rests(rests))
         assert look(before, away, lent=lent) == then

@@ -162,7 +162,7 @@ def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() 
         known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
         carried_out(known, at_ns)
         known.nics["nic"].owned = {}
-        rests.append(known.nics["nic"].rfs.again_ns[1] - at_ns)
+        rests.append(known.nics["nic"].rfs.switched_off[1].until_ns - at_ns)
         at_ns += rests[-1]
         heard(known, 1, at_ns - 1)
         assert asked(known, at_ns - 1) == {}
@@ -223,7 +223,7 @@ def test_what_was_refused_is_tried_again_later_each_time() -> None:
     for _ in range(3):
         heard(known, 1, at_ns)
         assert "rps-flow-cnt:1" in carried_out(known, at_ns, errno.EAGAIN)
-        wait_ns = known.nics["nic"].rfs.again_ns[1] - at_ns
+        wait_ns = known.nics["nic"].rfs.refused[1].until_ns - at_ns
         heard(known, 1, at_ns + wait_ns - 1)
         assert asked(known, at_ns + wait_ns - 1) == {}
         waits.append(wait_ns)

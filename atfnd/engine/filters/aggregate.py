@@ -53,7 +53,7 @@ def saves(port: FlowKey, flows: Iterable[Flow], nic: NicView, memory: Memory) ->
 
 def rests(key: FlowKey, nic: NicView, memory: Memory, now_ns: int) -> bool:
     """A port's filter that could not be written a moment ago."""
-    return now_ns < memory.nics[nic.name].spending.later.get(key, (0, 0))[1]
+    return memory.nics[nic.name].spending.later.on(key, now_ns)
 
 
 def stranded(nic: NicView, memory: Memory, now_ns: int) -> None:

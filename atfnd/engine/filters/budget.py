@@ -23,7 +23,7 @@ from itertools import islice
 
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take, tenants_of, whose
 from atfnd.engine.table.flow_table import Weight, waits
-from atfnd.engine.table.memory import FoundFull, Memory, Spending, rest_ns
+from atfnd.engine.table.memory import FoundFull, Memory, Spending
 from atfnd.model import (
     Action,
     ActionKind,
@@ -37,6 +37,7 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.reason import Code, Why
+from atfnd.model.rests import SECONDS
 
 __all__ = [
     "RssOf",
@@ -341,8 +342,7 @@ def put_off(key: FlowKey, nic: str, memory: Memory, now_ns: int) -> None:
     """A port's filter could not be written: it is not tried again for a while, longer each time,
     and no filter is taken for it."""
     spending = memory.nics[nic].spending
-    times, _ = spending.later.get(key, (0, 0))
-    spending.later[key] = times + 1, now_ns + rest_ns(times)
+    spending.later.vain(key, SECONDS, now_ns)
     spending.covers.discard(key)
     spending.promised.discard(key)
 

@@ -49,6 +49,7 @@ from typing import NamedTuple
 
 from atfnd.engine.ownership.shares import Tenant, fair, held_by, may_take
 from atfnd.model.reason import Code, Why
+from atfnd.model.rests import Ladder, Rests
 
 __all__ = ["Follow", "Lent", "Owned", "Owner", "OwnerId", "OwnerTerms", "Ownership", "assign"]
 __all__ += ["most_on_a_cpu"]
@@ -100,7 +101,7 @@ class Lent:
     free_ns: dict[int, int] = field(default_factory=dict)  # since when it has had no owner
     moved_ns: dict[int, int] = field(default_factory=dict)  # when it last changed its CPU for us
     sent: dict[int, int] = field(default_factory=dict)  # the CPU it is to go to, until that ends
-    put_off: dict[int, tuple[int, int]] = field(default_factory=dict)  # how often, until when
+    put_off: Rests[int] = field(default_factory=Rests)  # its move was
     shared: dict[OwnerId, int] = field(default_factory=dict)  # came to one queue; waits until
     looked_ns: int = 0  # when owners were last looked at
     crowded: bool = False  # too many owners: nobody owns a queue
@@ -111,7 +112,7 @@ class Lent:
 
     def rests_until_ns(self, queue: int, terms: OwnerTerms) -> int:
         """It has just changed its CPU, or was to and could not: it is not moved before."""
-        moved_ns, (_, until_ns) = self.moved_ns.get(queue), self.put_off.get(queue, (0, 0))
+        moved_ns, until_ns = self.moved_ns.get(queue), self.put_off.of(queue).until_ns
         return until_ns if moved_ns is None else max(until_ns, moved_ns + terms.rest_ns)
 
     def rests(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
@@ -120,14 +121,12 @@ class Lent:
 
     def stuck(self, queue: int, terms: OwnerTerms, now_ns: int) -> bool:
         """It could not follow, time after time, and is not tried again yet."""
-        times, until_ns = self.put_off.get(queue, (0, 0))
-        return times >= terms.stuck_after and now_ns < until_ns
+        tried = self.put_off.of(queue).times
+        return tried >= terms.stuck_after and self.put_off.on(queue, now_ns)
 
     def stayed(self, queue: int, terms: OwnerTerms, now_ns: int) -> None:
         """A move of it was put off: it is tried again, later each time."""
-        times, _ = self.put_off.get(queue, (0, 0))
-        wait_ns = min(terms.rest_ns << min(times, 16), terms.put_off_ns)
-        self.put_off[queue] = times + 1, now_ns + wait_ns
+        self.put_off.vain(queue, Ladder(terms.rest_ns, terms.put_off_ns), now_ns)
 
 
 class Follow(NamedTuple):

@@ -32,6 +32,7 @@ from atfnd.engine.table.memory import Memory, NicMemory
 from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan, SteeringMethod
 from atfnd.model.nic import RFS_TABLE
 from atfnd.model.reason import Code
+from atfnd.model.rests import SECONDS
 
 __all__ = [
     "REST_NS",
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 REST_NS = 10_000_000_000
-_AGAIN_NS, _DOUBLED = 1_000_000_000, 6
 _USED_NS = 2_000_000_000
 _ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
 
@@ -131,7 +131,9 @@ def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> It
             wanted = wanted and (rfs.found.get(index, "0") if index in rfs.wrote else value) != "0"
         else:
             wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
-        if wanted == (value != "0") or now_ns < rfs.again_ns.get(index, 0):
+        if wanted == (value != "0") or rfs.refused.on(index, now_ns):
+            continue
+        if rfs.switched_off.on(index, now_ns):
             continue
         if not wanted and index not in rfs.wrote and index not in known.owned:
             continue  # we have not switched it on, and it is in nobody's way
@@ -182,15 +184,12 @@ def switched(outcome: Outcome, memory: Memory, now_ns: int) -> bool:
         return False
     rfs.asked.discard(index)
     if outcome.errno:
-        times = rfs.refusals.get(index, 0)
-        rfs.refusals[index] = times + 1
-        rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
+        rfs.refused.vain(index, SECONDS, now_ns)
         return False
-    rfs.refusals.pop(index, None)
+    rfs.refused.pop(index, None)
     rfs.wrote[index] = action.value or "0"
     if action.value == "0":
-        times, until_ns = rfs.rests.get(index, (0, 0))
-        times = times + 1 if now_ns < until_ns + (_AGAIN_NS << _DOUBLED) else 0
-        rfs.again_ns[index] = now_ns + (_AGAIN_NS << min(times, _DOUBLED))
-        rfs.rests[index] = times, rfs.again_ns[index]
+        if now_ns >= rfs.switched_off.of(index).until_ns + SECONDS.most_ns:
+            rfs.switched_off.pop(index, None)
+        rfs.switched_off.vain(index, SECONDS, now_ns)
     return True

@@ -39,6 +39,7 @@ from atfnd.model import (
     SoftirqBudget,
 )
 from atfnd.model.reason import Code, Why
+from atfnd.model.rests import SECONDS, Ladder, Rests
 from atfnd.move.verdict import Verdict
 
 __all__ = [
@@ -51,27 +52,19 @@ __all__ = [
     "QueueReceptions",
     "RulesInForce",
     "Spending",
-    "rest_ns",
 ]
 
 _OVERFLOW_SHOWN = 256
 _UNTIL_LISTED_NS = 1_000_000_000  # until an asynchronous driver has accepted or dropped a rule
 _DROPS = 7  # times that the NIC drops a flow's rule before the flow is left to RSS
-_BACK_OFF_NS = 1_000_000_000  # after the first; doubled after each
 _LOOK_NS = 1_000_000_000  # between two looks at queue owners, if nothing asks for one earlier
 _AGAIN_NS = 100_000_000  # after a move that was put off; doubled after each
 _AGAIN_MAX_NS, _BARRED_MAX_NS = 4_000_000_000, 30_000_000_000
-_RESTS_NS, _RESTS_MAX_NS = 1_000_000_000, 64_000_000_000  # doubled after each that was put off
 NEVER_NS = 1 << 63
 _MAY_OWN = Placement.CORE, Placement.AUTO  # AUTO while it is on its core
 
 # A placement, the application's CPU, its thread's cpuset, the CPUs that rules dedicate.
 StepsOf = tuple[Placement, int, frozenset[int] | None, frozenset[int], Distance]
-
-
-def rest_ns(times: int) -> int:
-    """How long no filter is taken for, or from, what was put off so many times before."""
-    return min(_RESTS_NS << min(times, 16), _RESTS_MAX_NS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +166,7 @@ class Spending:
 
     covers: set[FlowKey] = field(default_factory=set)  # their filter would save others
     promised: set[FlowKey] = field(default_factory=set)  # of these: a slot was cleared for them
-    later: dict[FlowKey, tuple[int, int]] = field(default_factory=dict)  # see `put_off`
+    later: Rests[FlowKey] = field(default_factory=Rests)  # their filter could not be written
     found_full: dict[int, FoundFull] = field(default_factory=dict)  # by address family
     refused: bool = False  # the NIC found itself full since the last look
     look: int = 0  # how often filters were weighed
@@ -189,9 +182,8 @@ class RfsQueues:
     found: dict[int, str] = field(default_factory=dict)  # the flow count before we switched it off
     asked: set[int] = field(default_factory=set)  # it is being switched
     look: bool = False  # a flow that stays elsewhere was reported since the last look
-    refusals: dict[int, int] = field(default_factory=dict)  # in a row
-    rests: dict[int, tuple[int, int]] = field(default_factory=dict)  # how often, until when
-    again_ns: dict[int, int] = field(default_factory=dict)  # not switched before
+    refused: Rests[int] = field(default_factory=Rests)
+    switched_off: Rests[int] = field(default_factory=Rests)
     tables: set[str] = field(default_factory=set)  # of the machine, that we have switched on
     hands_on: dict[int, int] = field(default_factory=dict)  # as the observer knows it
     said: Why | None = None  # why no queue may have it, as said last
@@ -208,9 +200,8 @@ class QueueReceptions:
 
     found: dict[str, str] = field(default_factory=dict)  # by setting, before our first write
     asked: set[str] = field(default_factory=set)  # settings that are being written
-    refusals: dict[str, int] = field(default_factory=dict)  # in a row
+    rests: Rests[str] = field(default_factory=Rests)  # settings that were refused
     refused: dict[str, str] = field(default_factory=dict)  # what the last refusal left
-    again_ns: dict[str, int] = field(default_factory=dict)  # not written before
     of_rules: dict[int, tuple[Reception, str]] = field(default_factory=dict)  # by queue
     why_not: dict[int, Why] = field(default_factory=dict)  # by queue: it is not as wanted
     auto: Trials[int, Reception] = field(default_factory=lambda: Trials(RECEIVING))  # by queue
@@ -351,7 +342,7 @@ class Memory:
         not for ever. Returns what to say about it."""
         notes = self.table.noted(key)
         times = notes.dropped[0] + 1
-        again_ns = now_ns + (_BACK_OFF_NS << times - 1) if times < _DROPS else NEVER_NS
+        again_ns = now_ns + SECONDS.rest_ns(times - 1) if times < _DROPS else NEVER_NS
         self.table.note(key, replace(notes, dropped=(times, again_ns)))
         if again_ns != NEVER_NS:
             self.table.defer(key, again_ns)
@@ -390,12 +381,12 @@ class Memory:
         reason = why.shape()
         notes = self.table.noted(flow.key)
         times = notes.deferrals if reason == notes.put_off or barred else 0
-        rests_ns = now_ns + rest_ns(times)
+        rests_ns = now_ns + SECONDS.rest_ns(times)
         put_off = replace(notes, deferrals=times + 1, put_off=reason, rests_ns=rests_ns)
         self.table.note(flow.key, put_off)
-        back_off_ns = max(self.in_force.hold_down_ns, _AGAIN_NS) << min(times, 16)
         most_ns = _BARRED_MAX_NS if barred else _AGAIN_MAX_NS
-        self.table.defer(flow.key, now_ns + min(back_off_ns, most_ns))
+        again = Ladder(max(self.in_force.hold_down_ns, _AGAIN_NS), most_ns)
+        self.table.defer(flow.key, now_ns + again.rest_ns(times))
         return reason != notes.put_off
 
     def not_put_off(self, key: FlowKey) -> None:
