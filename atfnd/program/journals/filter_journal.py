@@ -10,8 +10,7 @@ filter that was killed between insert and location is known by its match and its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +172,15 @@ class FilterJournal:
         named: a filter of it may be there beside the new one."""
         before = frozenset(self.left.get(nic, ()))
 
-        def unless_before(do: Callable[[str, Match], None], match: Match) -> None:
+        def claim(match: Match) -> None:
             if match not in before:
-                do(nic, match)
+                self.claim(nic, match)
 
-        return Claims(partial(unless_before, self.claim), partial(unless_before, self.release))
+        def release(match: Match) -> None:
+            if match not in before:
+                self.release(nic, match)
+
+        return Claims(claim, release)
 
     def rename(self, old: str, new: str) -> None:
         """An interface has a new name; its filters are now named under that."""
