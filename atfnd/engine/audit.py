@@ -205,10 +205,8 @@ def check_sockets(uses: Iterable[SocketUse], nics: Mapping[str, NicView], memory
             table.put(after)
     for flow in [each for each in table.overflowed.values() if each.cookie in turned_away]:
         del table.overflowed[flow.key]  # its socket is gone
-    for tid in [tid for tid in memory.thread_cpu if not table.of_thread(tid)]:
-        del memory.thread_cpu[tid]
-    for tid in [tid for tid in memory.cpusets if not table.of_thread(tid)]:
-        del memory.cpusets[tid]
+    for tid in [tid for tid in memory.threads if not table.of_thread(tid)]:
+        del memory.threads[tid]
     for key in table.others(alive.keys()):
         flow = table.get(key)
         if flow is not None:
@@ -241,7 +239,9 @@ def threads_ended(tids: Collection[int], memory: Memory) -> None:
             owner = owner_of(flow, memory)
             if owner is None or owner[0] == "thread":
                 memory.table.put(flow._replace(thread=None))
-        memory.thread_cpu.pop(tid, None)
+        known = memory.threads.pop(tid, None)
+        if known is not None and memory.table.of_thread(tid):
+            memory.threads[tid] = known._replace(cpu=None, since_ns=-1)
 
 
 def _show_on(use: SocketUse, nics: Mapping[str, NicView], memory: Memory, now_ns: int) -> None:

@@ -513,7 +513,7 @@ class Engine:
 
     def _socket_reported(self, event: SocketReported, now_ns: int) -> None:
         nic, seen, memory = self.memory.nics[event.nic].view, event.seen, self.memory
-        memory.cpusets.update(event.cpusets)
+        memory.know_cpusets(event.cpusets)
         follow.moved_with(seen, memory)
         nic = self._hash_seen(seen, nic)
         self._begin(steer.seen(seen, nic, event.rule, memory, now_ns, event.rss_cpu))
@@ -772,7 +772,7 @@ class Engine:
             if birth.again(event, nic, rule, memory, now_ns):
                 self._tell(event.key, FlowClosed(event.key))  # the socket that had it
                 return
-            memory.cpusets.update(offer.cpusets)
+            memory.know_cpusets(offer.cpusets)
             born = self.handshakes.connecting(event, nic, rule, offer.rss_queue, memory, now_ns)
             if born is not None:
                 memory.table.writes(event.key, Writing.CONNECT)

@@ -100,7 +100,7 @@ def copy_of(memory: Memory, nic: str) -> Copied:
         nodes=memory.nodes,
         busy=memory.busy,
         full=memory.full,
-        cpusets=dict(memory.cpusets),
+        threads=dict(memory.threads),
     )
     return Copied(empty, memory.table.remembered(nic))
 

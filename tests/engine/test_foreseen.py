@@ -115,7 +115,7 @@ def test_a_placement_counts_on_load_and_cpuset() -> None:
     known.busy = {0: 90, 2: 90, 3: 10}
     (action,) = plan_of(known, Topology(ONE_CACHE))
     assert action.new == 3
-    known.cpusets = {THREAD.tid: frozenset({0, 1})}
+    known.know_cpusets({THREAD.tid: frozenset({0, 1})})
     (action,) = plan_of(known, Topology(ONE_CACHE))
     assert action.new == 0
 

@@ -184,8 +184,8 @@ def test_the_observer_learns_where_packets_are_right() -> None:
 
 def test_what_is_known_of_a_cpuset_goes_with_the_last_flow_of_its_thread() -> None:
     machine = Machine(LLC)
-    machine.memory.cpusets = {THREAD.tid: frozenset({0, 2}), 8: None}
+    machine.memory.know_cpusets({THREAD.tid: frozenset({0, 2}), 8: None})
     (action,) = machine.uses(cpu=0)
     assert action.new == 0  # CPU 1 is another's, and so is the rest of its node
     audit.check_sockets([], {"nic": NIC}, machine.memory, machine.now_ns)
-    assert machine.memory.cpusets.keys() <= {THREAD.tid}
+    assert machine.memory.threads.keys() <= {THREAD.tid}

@@ -205,7 +205,7 @@ def test_other_placements_are_foreseen_as_arming_decides_them(placement: Placeme
     policy = Policy((), (replace(WANTED, placement=placement),), "auto", 100, 0, ())
     memory = memory_of(FlowTable(100), RulesInForce.of(policy))
     memory.know_cpus(topology().cpus)
-    memory.cpusets[1] = frozenset({0})
+    memory.know_cpusets({1: frozenset({0})})
     unarmed, armed = (replace(nic, budget=3) for nic in (UNARMED, NIC))
     for number in range(4):
         used = seen(number, 0, thread=Thread(number, number, "app", None), rx_cpu=1)

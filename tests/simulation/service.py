@@ -334,8 +334,7 @@ class Service:
     def threads(self) -> set[int]:
         """Those that it remembers, and that use no flow of the table."""
         memory = self.engine.memory
-        known = memory.thread_cpu.keys() | memory.cpusets.keys()
-        return {tid for tid in known if not memory.table.of_thread(tid)}
+        return {tid for tid in memory.threads if not memory.table.of_thread(tid)}
 
     def _opened(self, nic: WorldNic) -> None:
         nic.ours.on_write = partial(self._before, nic)

@@ -176,7 +176,7 @@ def wanders_in(home: Distance, app_cpu: int, thread: Thread | None, memory: Memo
     """Where a thread wanders that stays in this part around the CPU."""
     app, every = memory.cpus.get(app_cpu), {i for i, cpu in memory.cpus.items() if cpu.online}
     if app is None or home is Distance.MACHINE:
-        allowed = None if thread is None else memory.cpusets.get(thread.tid)
+        allowed = memory.thread(thread).cpuset
         cpus = every if allowed is None else every & allowed
         return Code.WANDERS_CPUS(cpu_list(cpus)) if cpus else Code.WANDERS()
     if home is Distance.LLC:
@@ -230,7 +230,7 @@ def _steps(
     memory: Memory,
     home: Distance = Distance.CPU,
 ) -> list[Step]:
-    allowed = None if thread is None else memory.cpusets.get(thread.tid)
+    allowed = memory.thread(thread).cpuset
     known, dedicated = memory.steps, memory.in_force.dedicated
     of = placement, app_cpu, allowed, dedicated, home
     if of not in known:

@@ -250,10 +250,9 @@ def _place_or_follow(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> P
     """Place a flow; if its owner has a queue, that goes where the owner runs. What one flow last
     showed may be older than what is known of its thread: else the queue would follow each in
     turn."""
-    tid = flow.thread.tid if flow.thread else 0
-    cpu, _ = memory.thread_cpu.get(tid, (flow.app_cpu, 0))
-    moved = cpu != flow.app_cpu and flow.state is not FlowState.MANUAL
-    if moved and any(each.pinned for each in memory.table.of_thread(tid)):
+    tid, cpu = flow.thread.tid if flow.thread else 0, memory.thread(flow.thread).cpu
+    moved = cpu not in (None, flow.app_cpu) and flow.state is not FlowState.MANUAL
+    if cpu is not None and moved and any(each.pinned for each in memory.table.of_thread(tid)):
         flow = flow._replace(app_cpu=cpu)
         memory.table.put(flow)
     queue, owner = follow.home(flow, nic, memory), follow.owner_of(flow, memory)
@@ -270,13 +269,13 @@ def _moves_others(event: SocketSeen, memory: Memory) -> bool:
     told so before, and this one's report stands for the flows here."""
     if event.thread is None:
         return False
-    tid, cpu = event.thread.tid, event.app_cpu
-    known_cpu, since_ns = memory.thread_cpu.get(tid, (None, -1))
-    if known_cpu == cpu:
+    known, cpu = memory.thread(event.thread), event.app_cpu
+    if known.cpu == cpu:
         return event.pinned is True
-    if since_ns > event.off_since_ns:
+    if known.since_ns > event.off_since_ns:
         return False
-    memory.thread_cpu[tid] = cpu, event.off_since_ns
+    newer = known._replace(cpu=cpu, since_ns=event.off_since_ns)
+    memory.threads[event.thread.tid] = newer
     return True
 
 
@@ -432,8 +431,8 @@ def _gain(flow: Flow, far: budget.CpuDistances, memory: Memory, now_ns: int) -> 
     how long its thread is expected to stay: as long as it has stayed. Of a flow whose queue
     follows its thread, of all that comes along."""
     thread = flow.thread
-    cpu, since_ns = memory.thread_cpu.get(thread.tid, (None, 0)) if thread else (None, 0)
-    stay_ns = min(now_ns - since_ns, _STAY_NS) if cpu == flow.app_cpu else _STAY_NS
+    known = memory.thread(thread)
+    stay_ns = min(now_ns - known.since_ns, _STAY_NS) if known.cpu == flow.app_cpu else _STAY_NS
     follows = thread is not None and follow.home(flow, memory.nics[flow.nic].view, memory)
     flows = memory.table.of_thread(thread.tid) if thread is not None and follows else [flow]
     rates = (each.bytes / max(now_ns - (each.born_ns or 0), 1) for each in flows)

@@ -37,6 +37,7 @@ from atfnd.model import (
     Reception,
     Rss,
     SoftirqBudget,
+    Thread,
 )
 from atfnd.model.reason import Code, Why
 from atfnd.model.rests import SECONDS, Ladder, Rests
@@ -52,6 +53,7 @@ __all__ = [
     "QueueReceptions",
     "RulesInForce",
     "Spending",
+    "ThreadFacts",
 ]
 
 _OVERFLOW_SHOWN = 256
@@ -245,6 +247,17 @@ class NicMemory:
         return [key for key in self.spending.later if key not in ports]
 
 
+class ThreadFacts(NamedTuple):
+    """Of one thread. It runs where the newest report of any of its sockets has it."""
+
+    cpu: int | None = None
+    since_ns: int = -1
+    cpuset: frozenset[int] | None = None  # None: it may run anywhere, or nobody asked
+
+
+_NO_FACTS = ThreadFacts()
+
+
 @dataclass(slots=True)
 class HostKnown:
     """Settings of the whole machine (`engine.host_settings`)."""
@@ -261,13 +274,12 @@ class Memory:
     table: FlowTable
     in_force: RulesInForce
     nics: dict[str, NicMemory] = field(default_factory=dict)  # those that are served
-    thread_cpu: dict[int, tuple[int, int]] = field(default_factory=dict)  # tid -> CPU, since (ns)
+    threads: dict[int, ThreadFacts] = field(default_factory=dict)  # by tid
     cpus: Mapping[int, Cpu] = field(default_factory=dict)  # as last read
     nodes: tuple[Node, ...] = ()
     busy: Mapping[int, int] = field(default_factory=dict)  # by CPU, percent of its time
     full: FullCpus = field(default_factory=FullCpus)
     steps: dict[StepsOf, list[Step]] = field(default_factory=dict)  # of these CPUs; bounded
-    cpusets: dict[int, frozenset[int] | None] = field(default_factory=dict)  # tid -> its cpuset
     audited_ns: int = 0  # when recent use was last read
     balancers: Balancers = field(default_factory=Balancers)  # every irqbalance that runs
     cpu: CpuBudget = field(default_factory=lambda: CpuBudget(1.0))  # of the daemon itself
@@ -279,6 +291,15 @@ class Memory:
         """Nothing is known yet."""
         cpu = CpuBudget(policy.cpu_share)
         return cls(FlowTable(policy.table_max), RulesInForce.of(policy), cpu=cpu)
+
+    def thread(self, thread: Thread | None) -> ThreadFacts:
+        """What is known of it."""
+        return _NO_FACTS if thread is None else self.threads.get(thread.tid, _NO_FACTS)
+
+    def know_cpusets(self, cpusets: Mapping[int, frozenset[int] | None]) -> None:
+        """By tid, as just read."""
+        for tid, cpuset in cpusets.items():
+            self.threads[tid] = self.threads.get(tid, _NO_FACTS)._replace(cpuset=cpuset)
 
     def lent_of(self, nic: NicView) -> Lent:
         """What is remembered of a NIC's queues. A queue's home is where it is now, unless one was
@@ -296,7 +317,7 @@ class Memory:
 
     def knows_flows(self) -> bool:
         """An audit has something to compare with sockets, or something to forget."""
-        if len(self.table) or self.table.overflowed or self.thread_cpu or self.cpusets:
+        if len(self.table) or self.table.overflowed or self.threads:
             return True
         return any(nic.put_off_and_closed() for nic in self.nics.values())
 
