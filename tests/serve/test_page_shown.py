@@ -94,8 +94,10 @@ class Office(Published):
         long_key = FlowKey(Protocol.TCP, near, 65_443, far, 61_234)
         self.put(40_002, thread=nginx, app_cpu=2, rx_cpu=0, rx_queue=0, target_cpu=2,
                  state=FlowState.WANTED, location=None, fell_back=NOT_THERE)  # fmt: skip
-        self.put(40_003, thread=nginx, app_cpu=1, rx_cpu=None, rx_queue=None, why=LONG)
-        self.put(1, key=long_key, app_cpu=1, rx_cpu=1, rx_queue=1, target_cpu=1, why=LONG)
+        self.put(40_003, thread=nginx, app_cpu=1, rx_cpu=None, rx_queue=None, why=Code.KERNEL(LONG))
+        self.put(
+            1, key=long_key, app_cpu=1, rx_cpu=1, rx_queue=1, target_cpu=1, why=Code.KERNEL(LONG)
+        )
         what = "irqbalance (pid 812) moves its interrupts 40-47: no queue stays on its CPU"
         self.findings += [
             Finding("lab:lab", Level.BLOCKER, "ntuple filters are off", "ethtool -K lab ntuple on"),
@@ -287,7 +289,7 @@ def test_names_of_others_are_text_and_markup_is_refused(browser: LookedAt) -> No
     assert thread is not None
     for n, name in enumerate(HOSTILE):
         hostile = replace(thread, comm=name, pid=n + 1, tid=n + 1)
-        source.put(n + 1, thread=hostile, rule_name=name, why=name)
+        source.put(n + 1, thread=hostile, rule_name=name, why=Code.KERNEL(name))
     with paging(source, port):
         page = shown(browser, port)
         found = set(page.column("comm"))
