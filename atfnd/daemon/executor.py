@@ -335,7 +335,7 @@ class Executor:
                 if refusal.errno != errno.ENETDOWN:
                     raise
                 continue  # it is read again when the link is up
-            if now is not None:
+            if now is not None and not (command.scattered and now.isdecimal()):
                 self._undo_journal.confirmed(command.nic, each, now)
         return ()
 

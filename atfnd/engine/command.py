@@ -60,10 +60,11 @@ class WriteSettings(NamedTuple):
 
 class CountAsOurs(NamedTuple):
     """These settings of a NIC changed, and no other program did that: their present values count as
-    ours."""
+    ours. `scattered`: not one that names a single CPU, for the kernel names all that are left."""
 
     nic: str
     settings: tuple[str, ...]
+    scattered: bool = False
 
 
 class KeepFilter(NamedTuple):

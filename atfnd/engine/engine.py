@@ -407,8 +407,9 @@ class Engine:
         known.displaced = were | known.displaced
         back = queues.back_home(there, known.displaced, topology, serve_on)
         gone = [(queue, cpu) for queue, cpu in left if queue.index in known.displaced]
-        self._put(known.view, gone, Code.NEAREST())
-        self._put(known.view, back, Code.ONLINE_AGAIN())
+        several = sum(cpu.online for cpu in topology.cpus) > 1
+        self._put(known.view, gone, Code.NEAREST(), scattered=several)
+        self._put(known.view, back, Code.ONLINE_AGAIN(), scattered=several)
 
     def _queues_loosened(self, event: QueuesLoosened, now_ns: int) -> None:
         nic, cpus = self.memory.nics[event.nic].view, event.cpus
@@ -426,13 +427,15 @@ class Engine:
         if nic.armed:
             self._put(nic, where, Code.BALANCER_UNASKED())
 
-    def _put(self, nic: NicView, where: Iterable[tuple[Queue, int]], why: Why) -> None:
+    def _put(
+        self, nic: NicView, where: Iterable[tuple[Queue, int]], why: Why, *, scattered: bool = False
+    ) -> None:
         """Put queues that the kernel moved by itself on these CPUs, except those that another
         program has placed."""
         settings = {of_queue("queue-cpu", queue.index): (queue, cpu) for queue, cpu in where}
         ours = {name: each for name, each in settings.items() if name not in nic.manual}
         if ours:
-            self._say(CountAsOurs(nic.name, tuple(ours)))
+            self._say(CountAsOurs(nic.name, tuple(ours), scattered))
             self._say(WriteSettings(queues.confine(nic.name, ours.values(), why)))
 
     # ---- what is forwarded

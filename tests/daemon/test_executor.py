@@ -458,6 +458,17 @@ def test_what_the_kernel_changed_by_itself_counts_as_ours(bed: Bed) -> None:
     assert bed.undo_journal.held("nic").keys() == {"queue-cpu:1"}
 
 
+def test_a_cpu_that_was_named_while_another_went_offline_is_another_programs(bed: Bed) -> None:
+    """The kernel scatters a queue over all CPUs that are left."""
+    nic = bed.nics["nic"]
+    follow = Action(ActionKind.QUEUE_CPU, "nic", None, None, 1, 3, Code.KERNEL("why"), "", queue=1)
+    bed.write((follow,))
+    for now, errors in (("1", [errno.ESTALE]), ("0-1", [0])):
+        nic.values["queue-cpu:1"] = now
+        bed.executor.carry_out([CountAsOurs("nic", ("queue-cpu:1",), scattered=True)])
+        assert [each.errno for each in bed.write((replace(follow, new=2),))] == errors
+
+
 def test_a_setting_that_cannot_be_read_while_the_link_is_down_is_left_for_later(bed: Bed) -> None:
     bed.nics["nic"].refuse("setting", errno.ENETDOWN, 0, errno.ENODEV)
     two = CountAsOurs("nic", ("queue-cpu:1", "queue-cpu:2"))
