@@ -168,6 +168,7 @@ class WorldNic:
         self.refusals: deque[int] = deque()  # errnos of setting writes to come
         self.lies: deque[int] = deque()  # of writes to come that are done, and refused
         self.changed: dict[str, str] = {}  # ours that another program wrote over
+        self.scattered = set[int]()  # queues whose CPU went offline, ever
         self._before_others: dict[str, str] = {}  # what these would be otherwise
         self.set_by_others = set[str]()  # settings that something else than atfnd ever wrote
         self.is_ours: Callable[[str, str], bool] = lambda name, value: True  # as the journal says
@@ -578,6 +579,7 @@ class WorldNic:
             name = f"queue-cpu:{ring.index}"
             if self.values[name] == str(cpu):
                 self._set(name, rest, FOREIGN)
+                self.scattered.add(ring.index)
                 self.set_by_others.add(name)  # a daemon that starts later cannot tell by whom
             if self.untouched[name] == str(cpu):
                 self.untouched[name] = rest

@@ -1078,12 +1078,12 @@ class Run:
         return False
 
     def _polled_where_it_was(self, socket: Socket) -> bool:
-        """Another program moved the interrupt of its queue, and a timer polls on the old CPU while
-        there is traffic (docs/reception.md)."""
+        """Another program moved the interrupt of its queue, or its CPU went offline, and a timer
+        polls on the old CPU while there is traffic (docs/reception.md)."""
         ring, manual = socket.flow.ring, self.daemon.undo_journal.manual(socket.nic.name)
-        if ring is None or f"queue-cpu:{ring.index}" not in manual:
+        if ring is None or not ring.defers or ring.rx_cpu == ring.cpu:
             return False
-        return ring.defers and ring.rx_cpu != ring.cpu
+        return f"queue-cpu:{ring.index}" in manual or ring.index in socket.nic.scattered
 
     def _timer_of_others_ns(self, socket: Socket) -> int:
         """For so long may GRO keep packets of its queue, or of RSS's, because another program says
