@@ -209,7 +209,8 @@ def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair
         totals = meter.totals()
         segments = sum(totals[:3])
         assert total / MSS / 2 <= segments <= pair.received() - wire
-        assert totals.unknown_segments <= 3  # handshake, ACK of "x" (traced after its send)
+        # Handshake, ACK of "x", and a first window (RFC 6928): that send is traced when it returns.
+        assert totals.unknown_segments <= 3 + 10
         assert segments > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
         assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
         assert totals.read_locality == totals.locality

@@ -72,9 +72,11 @@ class Router:
         for net, name, last in ((self.forwards, near, 1), (far, device, 2)):
             self._inside(net, "ethtool", "-L", name, "rx", str(QUEUES), "tx", str(QUEUES))
             self._run("ip", "-n", net.name, "addr", "add", f"{prefix}.{last}/24", "dev", name)
-        self._inside(self.forwards, "ethtool", "-K", near, "gro", "on")
-        # what a socket sends comes by NAPI only then: veth_skb_is_eligible_for_gro()
-        self._inside(far, "ethtool", "-K", device, "tso", "off")
+        # By NAPI at both ends, which takes GRO at one and no TSO at the other
+        # (veth_skb_is_eligible_for_gro()). Else what comes passes the backlog of the CPU that sent
+        # it: those of two CPUs keep no order.
+        for net, name in ((self.forwards, near), (far, device)):
+            self._inside(net, "ethtool", "-K", name, "gro", "on", "tso", "off")
         for net, name in ((self.forwards, near), (far, device)):
             self._run("ip", "-n", net.name, "link", "set", name, "up")
         self._write(self.forwards, near, "threaded", "1")
