@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`python -m tests quick|rest|all|demand|soak`: a tier of the suite (tests/tiers.py), in four
-pytest runs: files beside each other, files alone, guests, two at once, and a guest alone. If a few
-tests failed, they run once more, with nothing beside them. Exits 1 when one of them failed again,
-or many had failed.
+"""`python -m tests quick|rest|all|demand|soak`: a tier of the suite (tests/tiers.py), in two pytest
+runs: the first takes files beside each other. If a few tests failed, they run once more, with
+nothing beside them. Exits 1 when one of them failed again, or many had failed.
 
 ATFND_WORKERS: how many files at once. ATFND_TESTS_UNTIL: seconds since the epoch; no file is begun
 later, and those left out are named.
@@ -28,8 +27,6 @@ __all__ = ["main"]
 
 WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 2)
 BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
-GUESTS = (str(file_of("test_guests")),)
-PAIR = ("-n", "2", "--maxschedchunk", "1")
 TIERS = {"quick": "quick", "rest": "full", "all": "quick or full", "demand": "demand"}
 PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
@@ -78,11 +75,9 @@ def tier(name: str) -> list[Ran]:
     selected, words = TIERS[name], ["-q", "--durations=10", "-m"]
     with subprocess.Popen([sys.executable, "-c", PREPARE]):
         beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
-    files = [str(file_of(stem)) for stem in sorted(ALONE) if stem != "test_guests"]
+    last = "test_guest"  # it takes longest: no other is left out when the time is over
+    files = [str(file_of(stem)) for stem in sorted(ALONE, key=lambda stem: (stem == last, stem))]
     done = [beside, ran("alone", [*words, selected, *files])]
-    if name != "quick":
-        done.append(ran("guests", [*words, f"({selected}) and not solitary", *GUESTS, *PAIR]))
-        done.append(ran("a guest alone", [*words, f"({selected}) and solitary", *GUESTS]))
     return [*done, *once_more(done)]
 
 

@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Begin no other file, and no other guest, once the time is over."""
     file, stash = item.path.name, item.config.stash
-    if item.path.stem == "test_guests":
+    if item.path.stem == "test_guest":
         file = item.name
     if file not in stash[BEGUN] and time.time() > UNTIL_S:
         stash[NOT_BEGUN].add(file)

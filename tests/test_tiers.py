@@ -31,7 +31,7 @@ def test_the_table_names_files_that_are_there() -> None:
         ("test_new.py", {"quick"}),
         ("test_bench_owners.py", {"demand", "alone"}),
         ("test_bench_demo.py", {"full", "alone"}),
-        ("test_guests.py", {"full", "alone"}),
+        ("test_guest.py", {"full", "alone"}),
         ("test_mutants.py", {"demand"}),
     ],
 )

@@ -4,14 +4,14 @@
 `quick` is `make test`; `full` is what `make test-all` runs besides; `demand` runs in `make soak` or
 when it is named: most of it judges the tests or the benches, not the product. A file that is not
 named here is quick and runs beside others. `soak` repeats what has chance or counts in it, for
-hours. A file of `tests/guest` is `full` (`test_guests` runs it), or `demand` if it is named there.
+hours. A file of `tests/guest` is `full` (`test_guest` runs it), or `demand` if it is named there.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SOAK", "SOLITARY", "file_of", "markers"]
+__all__ = ["ALONE", "DEMAND", "FULL", "LONG", "SOAK", "file_of", "markers"]
 
 HERE = Path(__file__).parent
 
@@ -30,8 +30,7 @@ FULL = {
     "test_full": "thousands of flows",
     "test_gain_lab": "compares shares of traffic",
     "test_guarding": "pairs of slots, fifteen of them",
-    "test_guest": "a guest starts and ends ten times",
-    "test_guests": "every file of tests/guest",
+    "test_guest": "every file of tests/guest",
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",
     "test_irqbalance": "waits for the sleep of a real irqbalance",
@@ -84,13 +83,9 @@ ALONE = {
     "test_bench_serving": "measures",
     "test_flood": "measures",
     "test_guest": "a guest keeps both CPUs busy",
-    "test_guests": "two guests, beside each other",
     "test_hold": "a hold gives up where others keep its CPU",
     "test_order": "counts late packets",
 }
-
-# Files of the guest that no other guest runs beside: a hold is over where others keep its CPU.
-SOLITARY = ("test_hold", "test_sharing", "test_thread_loan")
 
 # First, so that no worker is left with one of them at the end.
 LONG = (

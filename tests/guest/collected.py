@@ -19,11 +19,10 @@ from typing import BinaryIO, NamedTuple
 from tests.guest.boot import Outcome, run
 from tests.guest.machine import Machine
 
-__all__ = ["EVERY_NIC", "MOST", "Group", "machines_of", "not_ended", "run_tests", "that_failed"]
+__all__ = ["EVERY_NIC", "Group", "machines_of", "not_ended", "run_tests", "that_failed"]
 __all__ += ["together"]
 
 EVERY_NIC = ["--nic", "every"]
-MOST = 10  # files: two guests beside each other end at about the same time
 
 # Start-up is what costs under TCG: nothing is loaded or written that the tests do not need.
 PYTEST = (
@@ -53,16 +52,11 @@ def machines_of(file: Path) -> list[Machine]:
 
 
 def together(wanted: Iterable[tuple[Machine, Path]]) -> list[Group]:
-    """Files that want the same machine, MOST of them at a time."""
+    """Files that want the same machine."""
     wanting: dict[Machine, list[Path]] = {}
     for machine, file in wanted:
         wanting.setdefault(machine, []).append(file)
-    return [
-        Group(machine, tuple(same[part::parts]))
-        for machine, same in wanting.items()
-        for parts in [-(-len(same) // MOST)]
-        for part in range(parts)
-    ]
+    return [Group(machine, tuple(same)) for machine, same in wanting.items()]
 
 
 def not_ended(group: Group, report: str) -> Group:

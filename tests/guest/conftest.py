@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The tests of this folder are for the guest: on the host, tests/test_guests.py starts one for some
+"""The tests of this folder are for the guest: on the host, tests/test_guest.py starts one for some
 files."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """simnic lives through what befalls a NIC, under load: load and unload, names, namespaces,
-removal and return, writers that meet. The kernel log is clean afterwards (tests/test_guests.py)."""
+removal and return, writers that meet. The kernel log is clean afterwards (tests/test_guest.py)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ NOT_RUN = {
     "make ": "builds, installs or tests; tests/cli/test_install.py has the installation",
     ". .venv/": "the test has the programs of the virtual environment",
     ".venv/bin/pip ": "installs a package",
-    ".venv/bin/python -m ": "of a guest: tests/test_guests.py starts one",
+    ".venv/bin/python -m ": "of a guest: tests/test_guest.py starts one",
     "ls build/": "shows what `make deb` has built",
     "apt-get ": "installs a package: tests/guest/test_systemd.py has it",
     "systemctl ": "of the service: tests/guest/test_systemd.py",
