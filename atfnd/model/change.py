@@ -9,11 +9,9 @@ from errno import EEXIST, ENODEV, ENOENT, ESTALE
 from typing import NamedTuple
 
 from atfnd.model.flow import FlowKey
-from atfnd.model.reason import Code, Why
+from atfnd.model.reason import UNSAID, Why
 
 __all__ = ["Action", "ActionKind", "Outcome", "Plan", "Planned", "Restored", "brief"]
-
-_UNSAID = Code.UNSAID()
 
 
 class ActionKind(Enum):
@@ -50,7 +48,7 @@ class Action:
         nic: str,
         setting: str,
         value: str | None,
-        why: Why = _UNSAID,
+        why: Why = UNSAID,
         rule_name: str = "",
     ) -> Action:
         """Write this value to this setting."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from atfnd.model.flow import FlowKey
 from atfnd.model.policy import ANY_CPU, Mode, ServeOn
-from atfnd.model.reason import Code, Why
+from atfnd.model.reason import UNSAID, Code, Why
 from atfnd.model.reception import Reception
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ += ["LAB_LINK", "Filter", "FlowType", "HashSeen", "Queue", "QueueStats",
 __all__ += ["Transform", "thread_switch", "thread_switches"]
 
 
-_UNSAID = Code.UNSAID()
 LAB_LINK = "r0"  # a lab NIC's interface, in its namespace
 FlowType = tuple[int, int]  # (family, protocol)
 
@@ -278,7 +277,7 @@ class NicView(NicFacts):
     paused: bool = False  # by the operator: our filters are out, nothing is changed
     budget: int | None = None  # at most so many filters of ours; None: the NIC's own limit
     method: SteeringMethod = SteeringMethod.FILTERS
-    method_why: Why = _UNSAID
+    method_why: Why = UNSAID
     manual: frozenset[str] = frozenset()  # settings that another program changed: left alone
     foreign: int | None = None  # filters of others, at the last look at them
     theirs: tuple[Filter, ...] = ()  # those

@@ -7,7 +7,7 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import NamedTuple
 
-__all__ = ["Code", "Why"]
+__all__ = ["UNSAID", "Code", "Why"]
 
 
 class Why(NamedTuple):
@@ -19,6 +19,11 @@ class Why(NamedTuple):
 
     def __str__(self) -> str:
         return self.code.value.format(*self.about)
+
+    @property
+    def word(self) -> str:
+        """Its code, as programs see it."""
+        return self.code.name.lower()
 
     def __bool__(self) -> bool:
         """Something is said."""
@@ -336,3 +341,6 @@ class Code(Enum):
 
     def __call__(self, *about: object) -> Why:
         return Why(self, about)
+
+
+UNSAID = Code.UNSAID()

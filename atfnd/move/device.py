@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, FlowKey, Outcome
-from atfnd.model.reason import Code, Why
+from atfnd.model.reason import UNSAID, Code, Why
 from atfnd.move import bucket
 from atfnd.move.choose import (
     Choice,
@@ -223,7 +223,7 @@ def _want(device: NicMoves, wanted: Wanted, now_ns: int) -> Stepped:
 
 def _same(one: Wanted, other: Wanted) -> bool:
     """They want the same, whatever the reason."""
-    action, again = (replace(each.action, why=Code.UNSAID(), rule_name="") for each in (one, other))
+    action, again = (replace(each.action, why=UNSAID, rule_name="") for each in (one, other))
     return action == again and one[1:] == other[1:]
 
 

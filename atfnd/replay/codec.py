@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from atfnd.model.reason import Code, Why
+from atfnd.model.reason import UNSAID, Code, Why
 
 __all__ = ["decoded", "encoded"]
 
@@ -90,7 +90,7 @@ def _decoder(kind: Any) -> Callable[[Json], Any]:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return lambda data: {of[0](k): decoded(of[1], each) for k, each in _a(dict, data).items()}
     if kind is Why:
-        return lambda data: Code.KERNEL(_a(str, data)) if data else Code.UNSAID()
+        return lambda data: Code.KERNEL(_a(str, data)) if data else UNSAID
     if kind is bytes:
         return lambda data: bytes.fromhex(_a(str, data))
     if isinstance(kind, type) and issubclass(kind, Enum):

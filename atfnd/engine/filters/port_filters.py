@@ -56,7 +56,7 @@ from atfnd.model import (
     SocketUse,
     Thread,
 )
-from atfnd.model.reason import Code, Why
+from atfnd.model.reason import UNSAID, Code, Why
 from atfnd.move.event import Wanted
 
 __all__ = ["RuleOf", "asks", "exposed", "forget_closed", "look", "wanted_again"]
@@ -254,7 +254,7 @@ def _wanted(
         app_cpu=0 if server is None else server.cpu,
         thread=None if server is None else server.thread, target_queue=None, target_cpu=None,
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
-        rule_name="", why=Code.UNSAID(),
+        rule_name="", why=UNSAID,
     )  # fmt: skip
     alone = not users and server is not None
     if alone:

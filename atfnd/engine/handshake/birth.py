@@ -29,7 +29,7 @@ from atfnd.model import (
     NicView,
     Placement,
 )
-from atfnd.model.reason import Code
+from atfnd.model.reason import UNSAID, Code
 from atfnd.model.rss_hash import rss_rings
 from atfnd.move.event import Wanted
 
@@ -65,7 +65,7 @@ def connecting(
         key=event.key, cookie=event.cookie, nic=nic.name, state=FlowState.WANTED,
         app_cpu=event.cpu, thread=event.thread, target_queue=None, target_cpu=event.cpu,
         location=None, rx_queue=None, rx_cpu=None, bytes=0, used_ns=now_ns, moved_ns=0,
-        rule_name=rule.name, why=Code.UNSAID(),
+        rule_name=rule.name, why=UNSAID,
     )  # fmt: skip
     spot = spot_for(flow, rule.placement, nic, memory, rss_queue)
     if spot.queue is None or spot.queue.index == rss_queue:
@@ -121,11 +121,11 @@ def spot_for(
     placement = in_force(placement, nic.name, flow.rule_name, flow.thread, memory)
     own = follow.home(flow, nic, memory)
     if own is not None:
-        return Spot(own, Code.UNSAID(), None)
+        return Spot(own, UNSAID, None)
     if placement is not Placement.CORE:
         current = flow.target_queue if rss_queue is None else rss_queue
         return guest(placement, flow.app_cpu, flow.thread, nic, memory, current)
     for queue in nic.queues:
         if queue.index == flow.target_queue and queue.cpu == flow.app_cpu:
-            return Spot(queue, Code.UNSAID(), None)
+            return Spot(queue, UNSAID, None)
     return guest(placement, flow.app_cpu, flow.thread, nic, memory)

@@ -35,7 +35,7 @@ from atfnd.model import (
     SteeringMethod,
     Topology,
 )
-from atfnd.model.reason import Code, Why
+from atfnd.model.reason import UNSAID, Code, Why
 
 __all__ = ["due", "own", "paid", "relieve", "retry", "seen", "take_up"]
 
@@ -330,7 +330,7 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
         without_filter(flow, nic, memory, why)
         return ()
     own_queue = follow.home(flow, nic, memory)
-    spot = Spot(own_queue, Code.UNSAID(), None) if own_queue else _spot(flow, nic, memory)
+    spot = Spot(own_queue, UNSAID, None) if own_queue else _spot(flow, nic, memory)
     queue = spot.queue
     current = next((q for q in nic.queues if q.index == flow.target_queue), None)
     there = current == own_queue if own_queue else current and queue and current.cpu == queue.cpu

@@ -193,7 +193,7 @@ def move_view(move: Move) -> MoveShown:
         "mechanism": move.mechanism,
         "verdict": move.verdict,
         "why": str(move.why),
-        "why_code": move.why.code.name.lower(),
+        "why_code": move.why.word,
         "late_packets": move.late_packets,
         "took_s": move.took_ns / 1e9,
     }

@@ -87,7 +87,7 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> FlowShown:
         "filter": flow.location,
         "policy": flow.rule_name,
         "why": str(flow.why),
-        "why_code": flow.why.code.name.lower(),
+        "why_code": flow.why.word,
         "nic": flow.nic,
         "cookie": flow.cookie,
         "bytes": flow.bytes,

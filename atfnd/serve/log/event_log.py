@@ -45,7 +45,7 @@ class EventLog:
         code, or words."""
         self._seq += 1
         now = time.monotonic_ns()
-        code = why.code.name.lower() if isinstance(why, Why) else None
+        code = why.word if isinstance(why, Why) else None
         event = Event(
             self._seq, now, time.time(), kind, nic, flow, what, str(why), policy, old, new, source,
             errno, code,
