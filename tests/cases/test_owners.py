@@ -175,3 +175,14 @@ def test_a_move_that_waits_is_not_done_once_its_thread_has_moved(now_on: int) ->
     machine.finish()
     assert machine.later(1) == []
     assert machine.queue(1) == now_on
+
+
+def test_a_filter_leads_to_a_queue_that_has_come_home_to_its_thread() -> None:
+    """Row 11. Until then no queue is delivered there, and the filter stays where it leads."""
+    machine = owning((1, 1))
+    machine.uses(1, 2)
+    machine.reloads(policy({**STRICT, "placement": {"dedicated": [0]}}))
+    machine.uses(1, 1)
+    assert machine.queue(1) == 0
+    machine.reloads(policy({**STRICT, "order": "immediate"}))
+    assert machine.later(10) == ["queue 1 to CPU 1", "rewrite 1 to 1"]

@@ -182,7 +182,7 @@ class WorldNic:
         self._borrowed: set[str] = set()  # switches, by the process that has it open
         self.unreadable: deque[int] = deque()  # errnos of reads to come
         self.values: dict[str, str] = {}
-        self.balanced: dict[str, str] = {}  # what irqbalance set last
+        self.balanced: dict[str, set[str]] = defaultdict(set)  # where irqbalance has put them
         for index in range(queues):
             self.values |= {f"queue-cpu:{index}": str(index % cpus), f"rps-cpus:{index}": ""}
             self.values |= {f"rps-flow-cnt:{index}": "0", f"xps-cpus:{index}": ""}
@@ -478,7 +478,7 @@ class WorldNic:
         stop."""
         if int(value) in self.offline:
             return
-        self.balanced[name] = value
+        self.balanced[name].add(value)
         self.set_by_others.add(name)
         if self.values[name] == self.untouched[name]:
             self.untouched[name] = value
@@ -490,7 +490,7 @@ class WorldNic:
         for irq, name in self.interrupts().items():
             if irq not in listed and name in self.changed and not self.noticed(name):
                 self.world.seen["excused: set by another program just before irqbalance"] += 1
-                self.balanced[name] = self.changed.pop(name)
+                self.balanced[name].add(self.changed.pop(name))
                 self.untouched[name] = self._before_others[name]
 
     def admin_inserts(self, match: Match, queue: int) -> int | None:

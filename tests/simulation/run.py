@@ -851,8 +851,8 @@ class Run:
         for name, value in nic.values.items():
             if value != nic.untouched[name]:
                 was = nic.untouched[name]
-                if value == nic.balanced.get(name):
-                    self.world.seen["excused: as irqbalance set it last"] += 1
+                if value in nic.balanced[name]:  # atfnd may have relied on it, and put it back
+                    self.world.seen["excused: as irqbalance set it"] += 1
                     continue
                 if value in nic.lost[name]:
                     self.world.seen["excused: as found, before the link went"] += 1

@@ -204,8 +204,8 @@ def followed(nic: str, queue: int, cpu: int, memory: Memory) -> None:
     for flow in (*table.led_to(nic, queue), *table.aimless(nic)):
         if not flow.key.listens and memory.in_use(flow, TERMS.away_ns):
             led = held is None and flow.location is not None and flow.target_queue == queue
-            filtered = flow.target_cpu is not None if held else flow.location is not None
-            if led or (flow.app_cpu == cpu and not filtered):
+            aims = flow.target_cpu is not None and (held is not None or flow.location is not None)
+            if led or (flow.app_cpu == cpu and not aims):
                 memory.table.defer(flow.key, 0)
     if held is None:
         return

@@ -340,8 +340,8 @@ def _place(flow: Flow, nic: NicView, memory: Memory, now_ns: int) -> Plan:
     if queue is None:
         if flow.location is None:
             state = FlowState.WANTED if nic.armed else FlowState.OBSERVED
-            flow = flow._replace(state=state, target_queue=None, target_cpu=None)
-        table.put(flow._replace(fell_back=spot.fell_back))
+            flow = flow._replace(state=state, target_queue=None)
+        table.put(flow._replace(target_cpu=None, fell_back=spot.fell_back, why=spot.why))
         return ()
     cpu = flow.app_cpu if own_queue else queue.cpu  # an own queue is on that CPU, or will be
     if (flow.target_cpu, flow.fell_back) != (cpu, spot.fell_back):
