@@ -47,9 +47,9 @@ FULL = {
     "test_typed_commands": "a hundred commands of the documents",
 }
 # The mutation tool, and faults in moves that the proof must see; benches, each of which runs a
-# little; a machine of theirs that is bound to one version of QEMU; what needs a CPU that nobody else
-# uses; and what the driver of the guest's NIC is tested with by itself: it seldom changes, and what
-# uses it in the other files would fail.
+# little; a machine of theirs that is bound to one version of QEMU; what needs a CPU that nobody
+# else uses; and the guest's NIC driver by itself: it seldom changes, and what uses it in the other
+# files would fail.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",

@@ -79,6 +79,15 @@ class Router:
             self._inside(net, "ethtool", "-K", name, "gro", "on", "tso", "off")
         for net, name in ((self.forwards, near), (far, device)):
             self._run("ip", "-n", net.name, "link", "set", name, "up")
+        # Nobody is asked where it is: what waits for the answer may be overtaken.
+        for (net, name), (other, its), last in (
+            ((self.forwards, near), (far, device), 2),
+            ((far, device), (self.forwards, near), 1),
+        ):
+            words = ("ip", "netns", "exec", other.name, "cat", f"/sys/class/net/{its}/address")
+            mac = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+            address = f"{prefix}.{last} lladdr {mac} dev {name} nud permanent"
+            self._run("ip", "-n", net.name, "neigh", "replace", *address.split())
         self._write(self.forwards, near, "threaded", "1")
         self._run("ip", "-n", far.name, "route", "add", "default", "via", f"{prefix}.1")
 
