@@ -48,8 +48,8 @@ FULL = {
 }
 # The mutation tool, and faults in moves that the proof must see; benches, each of which runs a
 # little; a machine of theirs that is bound to one version of QEMU; what needs a CPU that nobody
-# else uses; and the guest's NIC driver by itself: it seldom changes, and what uses it in the other
-# files would fail.
+# else uses; and the zygote and the guest's NIC driver by themselves: they seldom change, and what
+# uses them in the other files would fail.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",
@@ -67,6 +67,7 @@ DEMAND = (
     "test_simnic_filters",
     "test_simnic_life",
     "test_simnic_queues",
+    "test_zygote",
 )
 
 # Nothing runs beside them.

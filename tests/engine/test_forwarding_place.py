@@ -182,8 +182,9 @@ def test_the_order_of_what_was_counted_does_not_matter(made: ToPlace, random: ob
     assert placed(replace(made, streams=mixed)) == placed(replace(made, streams=ordered))
 
 
-@given(problems().filter(lambda each: each.placement in CORES and not each.fixed))
-def test_with_core_every_number_has_one_cpu(made: ToPlace) -> None:
+@given(problems(), st.sampled_from(CORES))
+def test_with_core_every_number_has_one_cpu(made: ToPlace, placement: PairPlacement) -> None:
+    made = replace(made, placement=placement, fixed=frozenset())
     found = placed(made)
     fewest = min(made.channels.values())
     if made.total:
