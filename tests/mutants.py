@@ -53,8 +53,8 @@ LIMIT_S = 240  # of CPU time: a fault that makes a loop endless is seen, too, on
 EXAMPLES = 25  # of what hypothesis tries: a fault that needs more is hardly tested
 # No plugin and no fixture of ours: what the tests of pure code do without costs most of a run.
 PLAIN = "-x", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--noconftest"
-# The seeds that `make test` runs: ordered moves, then the whole daemon.
-SIMULATION = file_of("test_run"), file_of("test_whole"), "-k", "everything_holds"
+# The seeds that `make test` runs.
+SIMULATION = file_of("test_run"), "-k", "everything_holds"
 PRELOADED = "asyncio", "hypothesis.stateful", "psutil", "pydantic", "pyroute2", "yaml"
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {

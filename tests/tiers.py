@@ -104,7 +104,7 @@ LONG = (
     "test_reload",
     "test_indirection",
     "test_forwarding_daemon",
-    "test_whole",
+    "test_run",
     "test_steering",
     "test_sockdiag",
     "test_ctl",
@@ -136,7 +136,6 @@ SOAK = (
     "test_restore",
     "test_auto_lab",
     "test_run",
-    "test_whole",
 )
 
 

@@ -3,7 +3,6 @@
 
     python -m tests.simulation [FIRST [LAST]]       # one seed, or several
     python -m tests.simulation --seconds 60         # as many as fit, from 0 on
-    python -m tests.simulation --whole ...          # the whole daemon decides, not the plan
     python -m tests.simulation --entered ...        # and list the functions that were never entered
     python -m tests.simulation --rate 200           # how fast time goes with so many flows
 
@@ -22,7 +21,7 @@ from itertools import count
 from tests.simulation.entered import entered, functions
 from tests.simulation.rate import WORKLOADS, measured
 from tests.simulation.run import Failure, run
-from tests.simulation.schedule import ORDERS, WHOLE, WORLD, plan, whole
+from tests.simulation.schedule import VERBS, plan
 from tests.simulation.shrink import shrunk, story_of
 from tests.simulation.world import BEGIN_NS
 
@@ -35,7 +34,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("last", nargs="?", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--whole", action="store_true")
     parser.add_argument("--entered", action="store_true")
     parser.add_argument("--rate", type=int, metavar="FLOWS")
     options = parser.parse_args(arguments)
@@ -48,7 +46,6 @@ def main(arguments: list[str]) -> int:
             failed = main([each for each in arguments if each != "--entered"])
         print("never entered:", *sorted(map(str, functions() - found)), sep="\n  ")
         return failed
-    drawn, kinds = (whole, {*WHOLE}) if options.whole else (plan, {*ORDERS, *WORLD})
     last = options.first if options.last is None and options.seconds is None else options.last
     began, seen, runs, lived_ns, failed = time.process_time(), Counter[str](), 0, 0, 0
     for seed in count(options.first):
@@ -59,7 +56,7 @@ def main(arguments: list[str]) -> int:
             break
         runs += 1
         try:
-            done = run(drawn(seed, options.steps))
+            done = run(plan(seed, options.steps))
         except Failure as failure:
             failed += 1
             print(f"\n{story_of(shrunk(failure))}\n")
@@ -72,7 +69,7 @@ def main(arguments: list[str]) -> int:
     )
     for what, times in sorted(seen.items()):
         print(f"{times:8} {what}")
-    never = sorted(kinds - seen.keys())
+    never = sorted(VERBS - seen.keys())
     print(f"never seen: {', '.join(never) or 'none'}")
     return 1 if failed else 0
 

@@ -62,12 +62,11 @@ from tests.simulation.driver import FOREIGN, OURS, Entry, Refusal
 from tests.simulation.forwarded import Stream
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task, WorldObserver
-from tests.simulation.nic import DEFAULT, ENTRIES, HASHES, WorldNic
+from tests.simulation.nic import ENTRIES, HASHES, WorldNic
 from tests.simulation.policies import CPUS as DEDICATED
 from tests.simulation.policies import VALUES, forwarding, policy, receiving, wanted
 from tests.simulation.schedule import Plan, Step
 from tests.simulation.service import Service
-from tests.simulation.steward import Steward
 from tests.simulation.wire import Flow
 from tests.simulation.world import BEGIN_NS, Broken, World
 
@@ -128,12 +127,8 @@ class Run:
         if plan.forwards:
             self.kernel.caches = (0, 1), (2, 3)
             self.kernel.forwards.strict = self._strict
-        self.daemon: Steward | Service
-        if plan.whole:
-            text = self._policy(plan.seed)
-            self.daemon = Service(self.world, self.disk, run_dir, self.kernel, text)
-        else:
-            self.daemon = Steward(self.world, self.disk, run_dir, lambda: self.nics, self._ended)
+        text = self._policy(plan.seed)
+        self.service = Service(self.world, self.disk, run_dir, self.kernel, text)
         self._opened = len(self.sockets)
         self.verdicts: Counter[str] = Counter()
         self._ifindex, self._renamed_ns, self._foreign = len(self.nics), -2 * NEWS_NS, 0
@@ -175,10 +170,7 @@ class Run:
 
     def _socket(self, number: int) -> Socket:
         nic = self.nics[number % len(self.nics)]
-        key = _key(number)
-        if self.plan.whole:
-            key = key._replace(local=nic.address)
-        flow = self._flow(key, 1000 + number)
+        flow = self._flow(_key(number)._replace(local=nic.address), 1000 + number)
         return self.machine.open(flow, nic, self._task())
 
     def _flow(self, key: FlowKey, cookie: int) -> Flow:
@@ -188,11 +180,11 @@ class Run:
 
     def _task(self) -> Task:
         random = self.world.random
-        stays_ns = random.choice(STAYS_NS) if self.plan.whole else STAYS_NS[0]
+        stays_ns = random.choice(STAYS_NS)
         stays_ns = stays_ns if self.plan.wanders else None
         tasks = [task for cpu in self.machine.cpus for task in cpu.tasks]
         of = None
-        if self.plan.whole and tasks and random.random() < 0.2:
+        if tasks and random.random() < 0.2:
             of = min(tasks, key=lambda task: task.thread.tid).thread.pid
         return self.machine.task("app", random.choice(self._online()), stays_ns, of=of)
 
@@ -213,19 +205,7 @@ class Run:
                     self._check()
                 self._end_well()
             finally:
-                self.daemon.die()
-
-    @property
-    def steward(self) -> Steward:
-        """Of a plan that orders moves."""
-        assert isinstance(self.daemon, Steward)
-        return self.daemon
-
-    @property
-    def service(self) -> Service:
-        """Of a plan in which the daemon decides."""
-        assert isinstance(self.daemon, Service)
-        return self.daemon
+                self.service.die()
 
     def _said(self, kind: str, text: str) -> None:
         if "forwarding gateway" in text:
@@ -238,72 +218,28 @@ class Run:
     def _pass(self, until_ns: int) -> None:
         """Time goes by, and the daemon looks when it is due."""
         world = self.world
-        if isinstance(self.daemon, Service):
-            while world.now_ns < until_ns:
-                self.daemon.run_until(min(until_ns, self._check_at_ns(self.daemon)))
-                self._check_news()
-            return
-        steward = self.daemon
         while world.now_ns < until_ns:
-            due_ns = steward.due_ns() if steward.alive else None
-            if due_ns is None or due_ns >= until_ns:
-                world.run_until(until_ns)
-                return
-            world.run_until(max(due_ns, world.now_ns))
-            steward.look()
-            self._check()
+            self.service.run_until(min(until_ns, self._check_at_ns()))
+            self._check_news()
 
-    def _check_at_ns(self, daemon: Service) -> int:
+    def _check_at_ns(self) -> int:
         """When to look again at what must hold: as long as nothing happens, nothing changes."""
         soon_ns = self.world.now_ns + CHECK_NS
-        coming = [at_ns for at_ns in (self.world.next_ns(), daemon.next_ns()) if at_ns is not None]
+        all_ns = self.world.next_ns(), self.service.next_ns()
+        coming = [at_ns for at_ns in all_ns if at_ns is not None]
         return max(soon_ns, min(coming, default=soon_ns))
 
     # ---- orders to the daemon
 
-    def _want(self, number: int, queue: int, mode: int, _: int) -> None:
-        socket = self.sockets[number % len(self.sockets)]
-        modes = (Mode.STRICT, Mode.STRICT, Mode.STRICT, Mode.BOUNDED, Mode.IMMEDIATE)
-        how = modes[mode % len(modes)]
-        nic = socket.nic
-        self.steward.order(self.steward.want, nic, socket.flow.key, queue % len(nic.rings), how)
-
-    def _port(self, number: int, queue: int, out: int, _: int) -> None:
-        nic = self._at(number)
-        key = FlowKey(Protocol.TCP, b"\x0a\0\0\1", 443, bytes(4), 0)
-        if out % 3:
-            self.steward.order(self.steward.want, nic, key, queue % len(nic.rings), Mode.IMMEDIATE)
-        else:
-            self.steward.order(self.steward.withdraw, nic, key, True, Mode.IMMEDIATE)
-
-    def _retire(self, number: int, live: int, *_: int) -> None:
-        socket = self.sockets[number % len(self.sockets)]
-        key, nic = socket.flow.key, socket.nic
-        self.steward.order(self.steward.withdraw, nic, key, bool(live % 2), Mode.STRICT)
-
-    def _set(self, number: int, which: int, index: int, value: int) -> None:
-        nic = self._at(number)
-        name, text = self._setting(nic, which, index, value, ours=True)
-        self.steward.order(self.steward.set_, nic, name, text)
-
-    def _follow(self, number: int, queue: int, cpu: int, _: int) -> None:
-        nic = self._at(number)
-        self.steward.order(self.steward.follow, nic, queue % len(nic.rings), cpu % CPUS)
-
     def _restore(self, number: int, *_: int) -> None:
         nic = self._at(number)
-        if nic.table.present and isinstance(self.daemon, Steward):
-            self.steward.order(self._restored, nic)
-        elif nic.table.present:
+        if nic.table.present:
             self._said_so()
             answer = self.service.order("restore", nic.name)
             said: Sequence[Restored] | None = None if answer is None else answer.said
             self._undone(nic, said)
             if said is not None and all(each.done for each in said):
                 self._host_as_found()
-
-    def _evidence(self, number: int, *_: int) -> None:
-        self.steward.order(self.steward.lost_evidence, self._at(number))
 
     # ---- what happens
 
@@ -369,7 +305,7 @@ class Run:
 
     def _host_as_found(self) -> None:
         """No NIC is armed: the machine has the settings that its admin gave it."""
-        if not self.daemon.alive or any(self.service.armed(nic.name) for nic in self.nics):
+        if not self.service.alive or any(self.service.armed(nic.name) for nic in self.nics):
             return
         if (how := self.kernel.host.not_as_found()) is not None:
             self.world.broken("restore", how)
@@ -536,7 +472,7 @@ class Run:
 
     def _end(self, *_: int) -> None:
         self._tell_names()
-        self.daemon.die()
+        self.service.die()
 
     def _tell_names(self) -> None:
         """A daemon that ends has heard of all new names: nobody knows a NIC again that is renamed
@@ -597,7 +533,7 @@ class Run:
         if which % 4 == 0:
             match = self.sockets[which % len(self.sockets)].flow.match
         queue %= len(nic.rings)
-        if nic.table.present and (match, queue) not in self.daemon.written:
+        if nic.table.present and (match, queue) not in self.service.written:
             nic.admin_inserts(match, queue)
 
     def _foreign_delete(self, number: int, which: int, *_: int) -> None:
@@ -622,13 +558,13 @@ class Run:
         nic = self._at(number)
         ours, queue = nic.our_entries(), queue % len(nic.rings)
         entry = ours[which % len(ours)] if ours else None
-        if entry is None or entry.match is None or (entry.match, queue) in self.daemon.written:
+        if entry is None or entry.match is None or (entry.match, queue) in self.service.written:
             return
         nic.admin_changes(entry.location, queue)
 
     def _foreign_set(self, number: int, which: int, index: int, value: int) -> None:
         nic = self._at(number)
-        name, text = self._setting(nic, which, index, value, ours=False)
+        name, text = self._setting(nic, which, index, value)
         if name in nic.values:
             self._set_by_another(nic, name, text)
 
@@ -654,10 +590,7 @@ class Run:
 
     def _heard_reset(self, nic: WorldNic) -> None:
         """A daemon hears of it by itself."""
-        if isinstance(self.daemon, Steward):
-            self.daemon.order(self.daemon.reset, nic)
-        else:
-            self.kernel.link_changed(nic)
+        self.kernel.link_changed(nic)
 
     def _ntuple(self, number: int, on: int, *_: int) -> None:
         self._at(number).set_ntuple(bool(on % 2))
@@ -666,8 +599,6 @@ class Run:
         at = number % len(self.nics)
         nic = self.nics[at]
         nic.unplug()
-        if isinstance(self.daemon, Steward):
-            self.daemon.order(self.daemon.lost, nic)
         self._ifindex += 1
         new = self.nics[at] = self._nic(nic.kernel_name, self._ifindex, nic.driver.name)
         self._plugged(new)
@@ -678,20 +609,15 @@ class Run:
             if socket.nic is nic:
                 socket.nic = new
                 new.add(socket.flow)
-        if isinstance(self.daemon, Service):
-            self.kernel.link_changed(new)
-        elif self.daemon.alive:
-            self.daemon.order(self.daemon.came, new)
+        self.kernel.link_changed(new)
 
     def _rename(self, number: int, *_: int) -> None:
         nic = self._at(number)
-        if self.daemon.alive and self.world.kill_after is None and not self.disk.full:
+        if self.service.alive and self.world.kill_after is None and not self.disk.full:
             self._ifindex += 1
             self._renamed_ns = self.world.now_ns
             new = f"ren{self._ifindex}"
             nic.rename(new)
-            if isinstance(self.daemon, Steward):
-                self.daemon.order(self.daemon.renamed, nic, new)
 
     def _stall(self, number: int, queue: int, micros: int, soon: int) -> None:
         self._soon(soon, self._stall_ring, number, queue, micros)
@@ -712,8 +638,6 @@ class Run:
             actuator.break_holds()
 
     def _actuator(self, nic: WorldNic) -> list[WorldActuator]:
-        if isinstance(self.daemon, Steward):
-            return [actuator for name, actuator in self.daemon.actuator.items() if name == nic.name]
         return [actuator for at, actuator in self.kernel.actuator if at is nic]
 
     def _silence(self, number: int, *_: int) -> None:
@@ -735,10 +659,9 @@ class Run:
         self.machine.pin(task, frozenset({cpu % CPUS}))
 
     def _offline(self, cpu: int, *_: int) -> None:
-        if isinstance(self.daemon, Service):
-            self.machine.offline(self.machine.cpus[cpu % CPUS])
-            if self.machine.cpus[cpu % CPUS].online:
-                return
+        self.machine.offline(self.machine.cpus[cpu % CPUS])
+        if self.machine.cpus[cpu % CPUS].online:
+            return
         for nic in self.nics:
             nic.cpu_goes(cpu % CPUS)
         self.kernel.cpus_changed()
@@ -751,25 +674,20 @@ class Run:
         assert callable(call)
         self.world.after(number * 1_000, call, *arguments)
 
-    def _setting(
-        self, nic: WorldNic, which: int, index: int, value: int, *, ours: bool
-    ) -> tuple[str, str]:
-        """A setting and a value for it; what atfnd writes nobody else does, except that threads
-        are switched off."""
-        if nic.lends and not ours and value % 3 == 0:
+    def _setting(self, nic: WorldNic, which: int, index: int, value: int) -> tuple[str, str]:
+        """A setting, and a value that atfnd does not write, except that threads are switched
+        off."""
+        if nic.lends and value % 3 == 0:
             return f"threaded:{index % len(nic.rings)}" if nic.each else "threaded", "0"
         kind, at = SETTINGS[which % len(SETTINGS)], index % len(nic.rings)
         if kind == "rss":
-            first = value % 2 if ours else 2 + value % 2
-            table = [(first + entry) % len(nic.rings) for entry in range(ENTRIES)]
-            return kind, DEFAULT if ours and value % 5 == 0 else " ".join(map(str, table))
+            table = [(2 + value % 2 + entry) % len(nic.rings) for entry in range(ENTRIES)]
+            return kind, " ".join(map(str, table))
         if kind == "priv":
-            return f"priv:{nic.driver.atr_flag}", "off" if ours else "on"
+            return f"priv:{nic.driver.atr_flag}", "on"
         if kind == "rps-flow-cnt":
-            return f"{kind}:{at}", str(2048 if ours else 4096 + value)
-        if not ours:
-            return f"{kind}:{at}", ("2-3", "1-3")[value % 2]
-        return f"{kind}:{at}", "" if value % 5 == 0 else str(value % 2)
+            return f"{kind}:{at}", str(4096 + value)
+        return f"{kind}:{at}", ("2-3", "1-3")[value % 2]
 
     # ---- what must hold
 
@@ -787,14 +705,12 @@ class Run:
             in_order |= ended.verdict in (Verdict.QUIET, Verdict.NO_EFFECT) or knows_no_reason
         key = ended.action.key  # nobody comes by a port's filter when it goes
         in_order |= key is not None and key.listens and not ended.action.live
-        if in_order and isinstance(self.daemon, Steward) and self.daemon.misled(nic, key):
-            world.seen["excused: another program took the port's filter unseen"] += 1
-        elif in_order:
+        if in_order:
             self._promised[id(ended.action)] = ended.action
 
     def _check(self) -> None:
         for nic in self.nics:
-            if self.daemon.alive:
+            if self.service.alive:
                 self._named(nic, nic.our_entries())
         self._check_news()
 
@@ -804,7 +720,7 @@ class Run:
         if not world.late.keys().isdisjoint(self._promised):
             late = next(world.late[each] for each in self._promised if each in world.late)
             world.broken("order", f"{late} reordered {late.late} packets")
-        journal = self.service.journal if self.plan.whole and self.daemon.alive else None
+        journal = self.service.journal if self.service.alive else None
         for nic in self.nics:
             if journal is not None:
                 self._named(nic, nic.table.written)
@@ -819,14 +735,14 @@ class Run:
     def _stays_paused(self, nic: WorldNic) -> None:
         """Nothing of ours comes back until an operator says so. A daemon that could not record the
         order forgets it when it ends."""
-        if not isinstance(self.daemon, Service) or not self.daemon.paused(nic.name):
+        if not self.service.paused(nic.name):
             self._paused.discard(nic)
         elif left := nic.our_entries():
             self.world.broken("pause", f"{len(left)} filters are in {nic.name}, which is paused")
 
     def _named(self, nic: WorldNic, entries: Iterable[Entry]) -> None:
         """Each of these that is in a NIC, and is ours, is in the journal."""
-        journal, there = self.daemon.journal, nic.table.entries
+        journal, there = self.service.journal, nic.table.entries
         for entry in entries:
             if entry.owner != OURS or there.get(entry.location) is not entry:
                 continue
@@ -834,9 +750,6 @@ class Run:
                 self.world.broken(
                     "journal", f"{entry.match} is in {nic.name}, and not in the journal"
                 )
-
-    def _restored(self, nic: WorldNic) -> None:
-        self._undone(nic, self.steward.restore(nic))
 
     def _undone(self, nic: WorldNic, done: Sequence[Restored] | None) -> None:
         """What a restore says. None: it did not come to an end."""
@@ -864,13 +777,12 @@ class Run:
 
     def _end_well(self) -> None:
         """Faults end; everything is restored."""
-        world, daemon = self.world, self.daemon
+        world, daemon = self.world, self.service
         world.kill_after, self.disk.full = None, False
         self.disk.failing = self.disk.slow_ns = 0
-        if self.plan.whole:
-            for cpu in self.machine.cpus:
-                for task in cpu.tasks:
-                    task.stays_ns = None
+        for cpu in self.machine.cpus:
+            for task in cpu.tasks:
+                task.stays_ns = None
         for nic in self.nics:
             nic.refusals.clear()
             nic.lies.clear()
@@ -889,31 +801,22 @@ class Run:
         if not daemon.alive:
             daemon.start()
         self._check()
-        self._pass(world.now_ns + QUIET_NS * (40 if self.plan.whole else 1))
+        self._pass(world.now_ns + 40 * QUIET_NS)
         if self.plan.forwards:
             self._pass(world.now_ns + COUNTED_NS)
-        if isinstance(daemon, Service):
-            self._settled()
+        self._settled()
         if not daemon.alive:
             world.broken("crash", "it ends, and no fault is left")
         for what in daemon.leftovers():
             world.broken("leak", what)
-        if isinstance(daemon, Service):
-            self._agree()
-            self._received()
-            self._budget_agrees()
-            if self.plan.seed % EVERY == 0:
-                self._holds_no_flow()
-            daemon.die()
-            if daemon.restore_offline() is None:
-                world.broken("restore", "it ends with an error")
-        else:
-            daemon.order(daemon.catch_up)
-            daemon.die()  # and the restore knows the journals only
-            for nic in self.nics:
-                daemon.order(self._restored, nic)
-            if not daemon.alive:
-                world.broken("restore", "it ends with an error")
+        self._agree()
+        self._received()
+        self._budget_agrees()
+        if self.plan.seed % EVERY == 0:
+            self._holds_no_flow()
+        daemon.die()
+        if daemon.restore_offline() is None:
+            world.broken("restore", "it ends with an error")
         self._check()
         with self.disk.aside():
             self._nothing_left()
@@ -926,7 +829,7 @@ class Run:
         for listener in [*machine.listeners.values()]:
             machine.unlisten(listener)
         self._pass(self.world.now_ns + GONE_NS)
-        if not self.daemon.alive:
+        if not self.service.alive:
             self.world.broken("crash", "it ends, and no socket is left")
         if any(nic.our_entries() and not self.service.armed(nic.name) for nic in self.nics):
             return  # they stay until it is armed, and their entries with them
@@ -934,7 +837,7 @@ class Run:
             self.world.broken("leak", f"all sockets are closed, and flows are known: {left[:4]}")
 
     def _nothing_left(self) -> None:
-        broken, daemon = self.world.broken, self.daemon
+        broken, daemon = self.world.broken, self.service
         if (how := self.kernel.host.not_as_found()) is not None:
             broken("restore", how)
         if left_of_host := {*daemon.undo_journal.held(HOST), *daemon.undo_journal.manual(HOST)}:
@@ -953,14 +856,14 @@ class Run:
     def _settled(self) -> None:
         """Nothing is written any more, and what is placed is counted."""
         world = self.world
-        idle = self.service.threads() if self.daemon.alive else set()
+        idle = self.service.threads() if self.service.alive else set()
         if (restless := self._restless()) is not None:
             # What was put off may be tried, and succeed, as late as this.
             self._pass(world.now_ns + AGAIN_NS)
             restless = self._restless()
         if restless is not None:
             world.broken("rest", f"{restless} in five seconds, long after the last change")
-        if not self.daemon.alive:
+        if not self.service.alive:
             return
         over_ns = world.now_ns + LOAN_NS  # of a late move
         while any(nic.table.present and nic.borrows() for nic in self.nics):
@@ -993,12 +896,12 @@ class Run:
             return f"{more} moves were put off"
         if (more := self._refused() - refused) > REFUSED_MOST:
             return f"{more} writes were refused"
-        tries = self.daemon.alive and self._placement().kind.value == "auto"  # trials move flows
-        if (more := self._writes() - before) > LATE_MOST and self.daemon.alive and not tries:
+        tries = self.service.alive and self._placement().kind.value == "auto"  # trials move flows
+        if (more := self._writes() - before) > LATE_MOST and self.service.alive and not tries:
             return f"{more} writes"
         napis_now, others_now = self._settings_written()
         more_of_napis, more = napis_now - of_napis, others_now - others
-        if self.daemon.alive and (more_of_napis > LENT_MOST or more > LATE_MOST):
+        if self.service.alive and (more_of_napis > LENT_MOST or more > LATE_MOST):
             return f"{more_of_napis} settings of NAPIs, and {more} others"
         return None
 
@@ -1080,7 +983,7 @@ class Run:
     def _polled_where_it_was(self, socket: Socket) -> bool:
         """Another program moved the interrupt of its queue, or its CPU went offline, and a timer
         polls on the old CPU while there is traffic (docs/reception.md)."""
-        ring, manual = socket.flow.ring, self.daemon.undo_journal.manual(socket.nic.name)
+        ring, manual = socket.flow.ring, self.service.undo_journal.manual(socket.nic.name)
         if ring is None or not ring.defers or ring.rx_cpu == ring.cpu:
             return False
         return f"queue-cpu:{ring.index}" in manual or ring.index in socket.nic.scattered
@@ -1092,7 +995,7 @@ class Run:
         nic, view = socket.nic, self.service.engine.views[socket.nic.name]
         by_rss = rss_rings(view, socket.flow.key) or range(len(nic.rings))
         through = {socket.flow.ring, *(nic.rings[queue] for queue in by_rss)}
-        manual = self.daemon.undo_journal.manual(nic.name)
+        manual = self.service.undo_journal.manual(nic.name)
         names = [f"{TIMEOUT}:{ring.index}" for ring in through if ring is not None]
         timers = {name: int(nic.values[name]) for name in names}
         left = (ns for name, ns in timers.items() if name in manual or ns > LENT_MOST_NS)
@@ -1100,7 +1003,7 @@ class Run:
 
     def _lends(self, nic: WorldNic) -> bool:
         """Its queues may borrow threads, unless another program has changed who polls."""
-        manual = by_any_name(self.daemon.undo_journal.manual(nic.name))
+        manual = by_any_name(self.service.undo_journal.manual(nic.name))
         return nic.lends and not any(each.startswith(BORROWED_THREAD) for each in manual)
 
     def _wanted(self, socket: Socket) -> frozenset[int]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tests.simulation.world import BEGIN_NS
 
-__all__ = ["DRIVERS", "FAULTS", "ORDERS", "USE", "WHOLE", "WORLD", "Plan", "Step", "plan", "whole"]
+__all__ = ["DRIVERS", "FAULTS", "USE", "VERBS", "Plan", "Step", "plan"]
 
 DRIVERS = (
     "ixgbe",
@@ -57,7 +57,6 @@ class Plan(NamedTuple):
     flows: int
     busy: bool  # its flows send all the time
     steps: tuple[Step, ...]
-    whole: bool = False  # the daemon decides; else the steps order its moves
     receives: bool = False  # its policies say who polls
     forwards: bool = False  # the machine forwards, and its policies place that
     wanders: bool = True  # some threads of a whole run wake on another CPU by themselves
@@ -65,7 +64,7 @@ class Plan(NamedTuple):
     @property
     def lends(self) -> bool:
         """A queue that is polled from its interrupt may borrow a thread."""
-        return self.whole and not self.threaded and (self.seed // 20 % 4 != 3 or self.each)
+        return not self.threaded and (self.seed // 20 % 4 != 3 or self.each)
 
     @property
     def each(self) -> bool:
@@ -80,15 +79,6 @@ class Plan(NamedTuple):
         return "\n".join([head, *map(str, self.steps)])
 
 
-ORDERS = {"want": 12, "retire": 2, "set": 3, "follow": 2, "restore": 1, "port": 1, "evidence": 1}
-WORLD = {
-    "kill": 3, "end": 1, "disk full": 1, "disk has room": 2, "disk fails": 1, "disk slow": 1,
-    "refuse": 3, "refuse setting": 1, "drop": 1, "slow": 1, "foreign insert": 3,
-    "foreign delete": 1, "takes ours": 1, "moves ours": 1, "foreign set": 2, "flap": 1,
-    "reset": 1, "ntuple": 1, "unplug": 1, "rename": 1, "stall": 2, "lose": 1, "break holds": 1,
-    "silence": 1, "talk": 2, "migrate": 1, "offline": 1,
-}  # fmt: skip
-
 USE = {
     "open": 4, "close": 2, "migrate": 8, "silence": 1, "talk": 2, "listen": 2, "unlisten": 1,
     "accept": 5, "connect": 3,
@@ -96,7 +86,12 @@ USE = {
 SERVED = {"listen": 3, "accept": 10, "close": 10, "reload": 8, "stall": 6, "migrate": 1}
 STOPPED = {"open": 5, "migrate": 9, "close": 3, "listen": 2, "accept": 4, "connect": 4, "talk": 1}
 STOPS = (("pause", "resume"), ("disarm", "arm"), ("restore", "arm"), ("stop", "begin"))
-FAULTS = WORLD | {
+FAULTS = {
+    "kill": 3, "end": 1, "disk full": 1, "disk has room": 2, "disk fails": 1, "disk slow": 1,
+    "refuse": 3, "refuse setting": 1, "drop": 1, "slow": 1, "foreign insert": 3,
+    "foreign delete": 1, "takes ours": 1, "moves ours": 1, "foreign set": 2, "flap": 1,
+    "reset": 1, "ntuple": 1, "unplug": 1, "rename": 1, "stall": 2, "lose": 1, "break holds": 1,
+    "silence": 1, "talk": 2, "migrate": 1, "offline": 1,
     "arm": 2, "disarm": 1, "pause": 1, "resume": 2, "restore": 1, "reload": 2, "stop": 1,
     "begin": 3, "unread": 2, "unreadable": 2, "lose births": 1, "lose records": 2,
 }  # fmt: skip
@@ -138,7 +133,7 @@ STOPS_OF_FORWARDED = (
     "refuse setting", "refuse after all", "unreadable", "refuse count", "close",
 )  # fmt: skip
 CROWDED = {"open": 3, "close": 4, "migrate": 2, "silence": 1, "talk": 1}
-WHOLE = frozenset(
+VERBS = frozenset(
     {
         *USE,
         *FAULTS,
@@ -151,13 +146,13 @@ WHOLE = frozenset(
         "batch begins",
         "batch ends",
     }
-)  # what may happen to the whole daemon
+)  # what may happen
 
 
-def whole(seed: int, count: int = 40) -> Plan:
-    """A run of the whole daemon (`_whole`). In every third one other work fills a CPU for a
-    while; in every eleventh an admin gives queues other CPUs."""
-    drawn, more = _whole(seed, count), list[Step]()
+def plan(seed: int, count: int = 40) -> Plan:
+    """A run of so many steps (`_plan`). In every third one other work fills a CPU for a while; in
+    every eleventh an admin gives queues other CPUs."""
+    drawn, more = _plan(seed, count), list[Step]()
     first_ns, last_ns = drawn.steps[0].at_ns, drawn.steps[-1].at_ns
 
     def at_ns(percent: int) -> int:
@@ -174,7 +169,7 @@ def whole(seed: int, count: int = 40) -> Plan:
     return drawn._replace(steps=tuple(sorted((*drawn.steps, *more), key=lambda each: each.at_ns)))
 
 
-def _whole(seed: int, count: int) -> Plan:
+def _plan(seed: int, count: int) -> Plan:
     """A run of the whole daemon. Of twenty, three have no fault; every fifth is about filters of
     ports; every tenth about what is under way when an operator says stop; two of twenty about who
     polls; every twentieth about what is forwarded, about interrupts that irqbalance moves, about
@@ -203,7 +198,7 @@ def _whole(seed: int, count: int) -> Plan:
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     return Plan(
         seed, drivers, random.choice((4, 16, 64)), random.random() < 0.8, random.randrange(2, 9),
-        False, tuple(steps), True,
+        False, tuple(steps),
     )  # fmt: skip
 
 
@@ -217,7 +212,7 @@ def _ports(seed: int, count: int) -> Plan:
         [verb] = random.choices(list(SERVED), list(SERVED.values()))
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     driver = random.choice(("hns3", "cxgb4", "mlx5_core", "sfc"))  # the narrower filter wins
-    return Plan(seed, (driver,), 64, True, 1, True, tuple(steps), True)
+    return Plan(seed, (driver,), 64, True, 1, True, tuple(steps))
 
 
 def _stopped(seed: int, count: int) -> Plan:
@@ -236,7 +231,7 @@ def _stopped(seed: int, count: int) -> Plan:
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, random.random() < 0.8, random.randrange(2, 9), False,
-                tuple(steps), True)  # fmt: skip
+                tuple(steps))  # fmt: skip
 
 
 def _balanced(seed: int, count: int) -> Plan:
@@ -252,7 +247,7 @@ def _balanced(seed: int, count: int) -> Plan:
         [verb] = random.choices(list(verbs), list(verbs.values()))
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
-    return Plan(seed, drivers, 64, False, random.randrange(2, 7), False, tuple(steps), True)
+    return Plan(seed, drivers, 64, False, random.randrange(2, 7), False, tuple(steps))
 
 
 def _received(seed: int, count: int) -> Plan:
@@ -263,7 +258,7 @@ def _received(seed: int, count: int) -> Plan:
     steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.4, 800 * MS)]
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((1, 2))))
     return Plan(seed, drivers, 64, random.random() < 0.2, random.randrange(2, 7), False,
-                tuple(steps), True, receives=True, wanders=False)  # fmt: skip
+                tuple(steps), receives=True, wanders=False)  # fmt: skip
 
 
 def _piloted(seed: int, count: int) -> Plan:
@@ -272,7 +267,7 @@ def _piloted(seed: int, count: int) -> Plan:
     verbs = {"migrate": 2, "open": 1, "admin sets reception": 1, "admin sets budget": 1}
     verbs |= dict.fromkeys(random.sample(STOPS_OF_RECEIVED, random.choice((0, 3))), 1)
     steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count // 2, 0.2, 1500 * MS)]
-    return Plan(seed, (random.choice(DRIVERS),), 64, False, 2, True, tuple(steps), True,
+    return Plan(seed, (random.choice(DRIVERS),), 64, False, 2, True, tuple(steps),
                 receives=True, wanders=False)  # fmt: skip
 
 
@@ -286,7 +281,7 @@ def _forwarded(seed: int, count: int) -> Plan:
     drivers = tuple(random.choice((*DRIVERS, *NO_FILTERS)) for _ in range(random.choice((2, 2, 3))))
     steps = first, Step(BEGIN_NS + MS, "begin"), *drawn
     return Plan(seed, drivers, 16, random.random() < 0.6, random.randrange(1, 3), False, steps,
-                True, forwards=True, wanders=False)  # fmt: skip
+                forwards=True, wanders=False)  # fmt: skip
 
 
 def _shared(seed: int, count: int) -> Plan:
@@ -295,7 +290,7 @@ def _shared(seed: int, count: int) -> Plan:
     drivers = tuple(random.choice(DRIVERS) for _ in range(2))
     verbs = SHARED | random.choice(({}, {"arm": 2, "disarm": 1}))
     steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, verbs, count, 0.4, 600 * MS)]
-    return Plan(seed, drivers, 64, True, random.randrange(2, 5), False, tuple(steps), True)
+    return Plan(seed, drivers, 64, True, random.randrange(2, 5), False, tuple(steps))
 
 
 def _restarted(seed: int, count: int) -> Plan:
@@ -311,14 +306,14 @@ def _restarted(seed: int, count: int) -> Plan:
             steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
         steps += _drawn(random, RIVALS, 4, 0.3, 500 * MS, at_ns)
     driver = random.choice(DRIVERS)
-    return Plan(seed, (driver,), 16, True, random.randrange(2, 7), False, tuple(steps), True)
+    return Plan(seed, (driver,), 16, True, random.randrange(2, 7), False, tuple(steps))
 
 
 def _crowded(seed: int, count: int) -> Plan:
     """More flows than the NIC has filters, for so long that nobody asks for one often."""
     random = Random(f"crowded {seed}")
     steps = [Step(BEGIN_NS + MS, "begin"), *_drawn(random, CROWDED, count // 2, 0.2, 15_000 * MS)]
-    return Plan(seed, (random.choice(DRIVERS),), 4, True, 8, False, tuple(steps), True)
+    return Plan(seed, (random.choice(DRIVERS),), 4, True, 8, False, tuple(steps))
 
 
 def _drawn(
@@ -332,42 +327,3 @@ def _drawn(
         [verb] = random.choices(list(verbs), list(verbs.values()))
         steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
     return steps
-
-
-def plan(seed: int, count: int = 40) -> Plan:
-    """A run of so many steps. Each run has some kinds of faults only: else no run gets far. Every
-    third has moves of busy flows in the first place."""
-    if seed % 3 == 2:
-        return _moves(seed, count)
-    random = Random(f"plan {seed}")
-    kinds = random.sample(sorted(WORLD), random.randrange(2, 10))
-    verbs = ORDERS | {kind: WORLD[kind] for kind in kinds}
-    drivers = tuple(random.choice(DRIVERS) for _ in range(random.choice((1, 2, 2))))
-    at_ns, steps = BEGIN_NS + MS, list[Step]()
-    for _ in range(count):
-        near = random.random() < 0.4  # within what the last one does
-        at_ns += random.randrange(1_000, 300_000) if near else random.randrange(MS, 40 * MS)
-        [verb] = random.choices(list(verbs), list(verbs.values()))
-        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
-    return Plan(
-        seed, drivers, random.choice((4, 16, 64)), random.random() < 0.8, random.randrange(2, 7),
-        False, tuple(steps),
-    )  # fmt: skip
-
-
-def _moves(seed: int, count: int) -> Plan:
-    random = Random(f"moves {seed}")
-    verbs = {"want": 30, "port": 1, "follow": 2}
-    verbs |= dict.fromkeys(
-        random.sample(["stall", "evidence", "lose", "break holds", "slow"], 2), 1
-    )
-    at_ns, steps = BEGIN_NS + MS, list[Step]()
-    for _ in range(count):
-        near = (
-            bool(steps) and steps[-1].verb != "want"
-        )  # so that it comes while a move is under way
-        at_ns += random.randrange(1_000, MS) if near else random.randrange(2 * MS, 30 * MS)
-        [verb] = random.choices(list(verbs), list(verbs.values()))
-        steps.append(Step(at_ns, verb, tuple(random.randrange(1000) for _ in range(4))))
-    driver = random.choice(("ixgbe", "hns3", "rvu-nicpf", "mlx5_core", "gve", "sfc"))
-    return Plan(seed, (driver,), 16, True, 3, True, tuple(steps))

@@ -14,7 +14,7 @@ from atfnd.engine.command import Command
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import Event
 from tests.simulation.run import run
-from tests.simulation.schedule import whole
+from tests.simulation.schedule import plan
 
 EVERY = 20  # events: a copy of all that the engine knows takes long
 RARE = 20  # times: until then each event of a kind counts
@@ -42,7 +42,7 @@ def test_from_equal_states_equal_events_give_equal_commands_and_states(
     def twice(engine: Engine, event: Event, now_ns: int) -> Sequence[Command]:
         if (before := left.pop(id(engine), None)) is not None:
             for each in (engine, before):
-                each.memory.next_due_ns()  # whoever asks this has what is due no more forgotten
+                each.memory.next_due_ns()  # this forgets what is not due any more
             assert plain(engine) == plain(before)
         seen[type(event)] += 1
         if seen[type(event)] > RARE and seen[type(event)] % EVERY:
@@ -56,5 +56,5 @@ def test_from_equal_states_equal_events_give_equal_commands_and_states(
         return commands
 
     monkeypatch.setattr(Engine, "handle", twice)
-    run(whole(seed))
+    run(plan(seed))
     assert compared.total() > 50

@@ -20,7 +20,7 @@ import pytest
 from atfnd.kernel.netlink.requests import messages
 from atfnd.model import cpu_list
 from tests.simulation.run import Run
-from tests.simulation.schedule import whole
+from tests.simulation.schedule import plan
 from tests.simulation.way import Call, Function, Way, calls, ways
 
 __all__: list[str] = []
@@ -72,7 +72,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Way]:
     queues are received by interrupt."""
     with ways() as found:
         for seed in (0, 3, 20):
-            Run(whole(seed), tmp_path_factory.mktemp(f"run{seed}")).go()
+            Run(plan(seed), tmp_path_factory.mktemp(f"run{seed}")).go()
     assert len(found) > 5
     return found
 
@@ -122,7 +122,7 @@ def test_no_room_calls_back_up(found: list[Way]) -> None:
 
 def test_nor_does_one_in_a_whole_run_but_to_say_that_a_nic_has_changed(tmp_path: Path) -> None:
     with calls() as made:
-        Run(whole(3), tmp_path).go()
+        Run(plan(3), tmp_path).go()
     assert len(made) > 500
     assert back_up(made) <= REPORTED
 
