@@ -4,7 +4,6 @@
     python -m tests.simulation [FIRST [LAST]]       # one seed, or several
     python -m tests.simulation --seconds 60         # as many as fit, from 0 on
     python -m tests.simulation --entered ...        # and list the functions that were never entered
-    python -m tests.simulation --rate 200           # how fast time goes with so many flows
 
 A seed that fails is shrunk and told; exit status 1. At the end: how many runs, and which kinds of
 steps, writes and verdicts were seen, and which were never.
@@ -19,7 +18,6 @@ from collections import Counter
 from itertools import count
 
 from tests.simulation.entered import entered, functions
-from tests.simulation.rate import WORKLOADS, measured
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import VERBS, plan
 from tests.simulation.shrink import shrunk, story_of
@@ -35,12 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--entered", action="store_true")
-    parser.add_argument("--rate", type=int, metavar="FLOWS")
     options = parser.parse_args(arguments)
-    if options.rate is not None:
-        for workload in WORKLOADS:
-            print(f"{measured(workload, options.rate):5.0f} a second  {workload.name}")
-        return 0
     if options.entered:
         with entered() as found:
             failed = main([each for each in arguments if each != "--entered"])
