@@ -169,7 +169,7 @@ class Applications:
 
 def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
     """AssertionError unless the flow comes to be delivered on its application's core, and stays:
-    the next `segments` of it all are."""
+    so many `segments` of it one after the other are."""
 
     # a socket bound to any address is metered as one for both families
     key = app.key if any(app.key.local) else app.key._replace(local=_ANY6, remote=_ANY6)
@@ -180,18 +180,18 @@ def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
         known = meter.read().flows.get(key)
         return known is not None and known.app_cpu == app.cpu
 
-    def next_ones(count: int) -> FlowCount:
+    def stays() -> bool:
+        """Those that come from now on. A filter for the CPU before may take effect only now; then
+        it moves once more."""
         start = meter.read()
 
         def arrived() -> FlowCount | None:
             now = meter.read().since(start).flows.get(key, nothing)
-            return now if now.local_segments + now.remote_segments >= count else None
+            return now if now.local_segments + now.remote_segments >= segments else None
 
-        found = until(arrived, f"{count} segments of {app.key}", 30)
-        assert found is not None
-        return found
+        count = until(arrived, f"{segments} segments of {app.key}", 30)
+        assert count is not None
+        return (count.remote_segments, count.app_cpu) == (0, app.cpu)
 
     until(moved, f"the application of {app.key} runs on {app.cpu}", 30)
-    until(lambda: next_ones(20).remote_segments == 0, f"{app.key} is delivered on {app.cpu}", 30)
-    count = next_ones(segments)
-    assert (count.remote_segments, count.app_cpu) == (0, app.cpu), f"{app.key}: {count}"
+    until(stays, f"{app.key} is delivered on {app.cpu}", 30)
