@@ -91,6 +91,11 @@ def rule_of(bed: Bed, app: Application) -> Filter:
 
 
 def test_installing_changes_nothing_on_the_machine() -> None:
+    without_lists = (
+        "cd /var/lib && tar -c --exclude='dpkg/info/*.*' dpkg >/tmp/dpkg.tar"
+        " && mount -t tmpfs none dpkg && tar -xf /tmp/dpkg.tar"
+    )  # of each package's files: dpkg reads them all each time, by 9p
+    sh("sh", "-c", without_lists)
     dpkg("-i", PACKAGE)
     assert (show("ActiveState"), show("UnitFileState")) == ("inactive", "disabled")
     assert sh("getent", "group", "atfnd").startswith("atfnd:")
