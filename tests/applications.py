@@ -110,13 +110,6 @@ class Applications:
         made.peer = made.talks = self._talker("peer", None, *words)
         return made
 
-    def talks_also(self, app: Application) -> FlowKey:
-        """From another port of its own; RSS delivers that on another CPU."""
-        keys = (app.key._replace(local_port=next(_ports)) for _ in itertools.count())
-        key = next(key for key in keys if rss_cpu(self.lab, key) != app.cpu)
-        app.talks.tell(f"also {key.local_port}")
-        return key
-
     def udp(self, family: int = socket.AF_INET, listen: str | None = None) -> Application:
         """An unconnected socket on the host echoes what the peer sends."""
         return self._served(Protocol.UDP, family, None, listen, False)
