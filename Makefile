@@ -156,7 +156,7 @@ install-tree: # from the wheels, without a network
 	@$(VENV)/bin/pip install -q --disable-pip-version-check --root-user-action ignore --no-compile \
 	  --no-index --find-links $(WHEELS) --target $(LIB) atfnd
 	@rm -rf $(LIB)/bin
-	@# By these, rich could colour source code: a sixth of all files, and nothing here does that.
+	@# By these, rich could colour source code: a seventh of all files, and nothing here does that.
 	@find $(LIB)/pygments/lexers -name '*.py' ! -name __init__.py ! -name _mapping.py -delete
 	@$(PYTHON) -m compileall -q --invalidation-mode unchecked-hash -s "$(DESTDIR)" -p / $(LIB)
 	@for each in sbin/atfnd:atfnd.cli.commands bin/atfnctl:atfnd.ctl; do \
