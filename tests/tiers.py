@@ -48,8 +48,8 @@ FULL = {
 }
 # The mutation tool, and faults in moves that the proof must see; benches, each of which runs a
 # little; a machine of theirs that is bound to one version of QEMU; what needs a CPU that nobody
-# else uses; and the zygote and the guest's NIC driver by themselves: they seldom change, and what
-# uses them in the other files would fail.
+# else uses; and the zygote, the guest's NICs and the driver of one by themselves: they seldom
+# change, and what uses them in the other files would fail.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",
@@ -62,6 +62,7 @@ DEMAND = (
     "test_full_cores",
     "test_move_mutations",
     "test_mutants",
+    "test_nics",
     "test_observed_again",
     "test_simnic_faults",
     "test_simnic_filters",

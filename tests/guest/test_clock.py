@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-import pytest
-
 from tests.applications import delivered
 from tests.bed import a_bed
 from tests.daemons import policy, standing
@@ -32,14 +30,13 @@ def jumped(seconds: int) -> Iterator[None]:
         time.clock_settime(time.CLOCK_REALTIME, time.time() - seconds)
 
 
-@pytest.mark.parametrize(("years", "order"), [(10, "strict"), (-10, "immediate")])
-def test_a_jump(lab: Lab, tmp_path: Path, years: int, order: str) -> None:
-    with a_bed(lab, tmp_path, "bpf", policy(order=order)) as bed:
+def test_a_jump_back(lab: Lab, tmp_path: Path) -> None:
+    with a_bed(lab, tmp_path, "bpf", policy(order="strict")) as bed:
         bed.start()
         apps = [bed.apps.udp_connected(), bed.apps.tcp_connected()]
         for app in apps:
             delivered(bed.meter, app)
-        with jumped(years * YEAR_S):
+        with jumped(-10 * YEAR_S):
             for app in apps:
                 app.migrate()
                 delivered(bed.meter, app)

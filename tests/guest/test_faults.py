@@ -196,21 +196,6 @@ def test_the_link_flaps_under_load(tmp_path: Path) -> None:
         whole(bed, apps)
 
 
-def test_rules_of_others_come_and_go_while_ours_do(tmp_path: Path) -> None:
-    with a_nic(tmp_path) as bed:
-        apps = [bed.apps.tcp()]
-        whole(bed, apps)
-        theirs = foreign(DURING, "9")
-        top = foreign("63", "11") if 63 not in listed() else None
-        apps += [bed.apps.tcp() for _ in range(3)]
-        whole(bed, apps)
-        assert ethtool("-n", NAME, "rule", DURING) == theirs
-        assert top is None or ethtool("-n", NAME, "rule", "63") == top
-        for location in {int(DURING), 63 if top else int(DURING)}:
-            ethtool("-N", NAME, "delete", location)
-        whole(bed, apps)
-
-
 def test_an_admin_adds_channels_without_a_word(tmp_path: Path) -> None:
     """Fewer than our filters name are refused by the kernel; more are taken up."""
     with a_nic(tmp_path, max_queues=8) as bed:
