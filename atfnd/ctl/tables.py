@@ -79,7 +79,8 @@ _ENDED = {  # `Verdict`, in words of an admin; the others say it themselves
 
 
 def status_table(status: Row) -> Table:
-    states = ", ".join(f"{count} {state}" for state, count in status["flows_by_state"].items())
+    by_state = status["flows_by_state"].items()
+    states = ", ".join(f"{count} {state}" for state, count in by_state if count)
     entries, capacity = status["table_entries"], status["table_capacity"]
     fill = f" ({entries / capacity:.1%})" if capacity else ""
     applied, refused = status["actions_applied"], status["actions_refused"]

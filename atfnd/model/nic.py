@@ -149,7 +149,7 @@ class HashSeen(NamedTuple):
 
 
 class Actuator(Enum):
-    """What changing the queue of a flow that has a rule does (reference/drivers.md)."""
+    """What changing the queue of a flow that has a rule does (docs/hardware.md)."""
 
     IN_PLACE = "K1"  # one atomic write
     SHORT_GAP = "K2"  # delete and add in one call: microseconds through RSS

@@ -125,9 +125,9 @@ class Driver:
         """It has 5-tuple filters."""
         return self.actuator is not Actuator.NONE
 
-    def gates_of(self, nic: str) -> tuple[str, ...]:
-        """All requirements on this NIC, with the command for each."""
+    def gates_of(self, nic: str, *, ntuple_on: bool = False) -> tuple[str, ...]:
+        """All requirements on this NIC that may not be met, with the command for each."""
         gates = (gate.format(nic=nic) for gate in self.gates)
-        if not self.needs_ntuple:
+        if ntuple_on or not self.needs_ntuple:
             return tuple(gates)
         return f"ntuple filters must be on: ethtool -K {nic} ntuple on", *gates

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A core that another program keeps full: flows read there are left to RSS, and come back when that
-program ends. A real scheduler, and packets of the lab NIC."""
+program ends. A real scheduler, and packets of the lab NIC. The other CPU must be idle: where
+somebody else keeps it full, too, flows stay, and the test says that they did not leave."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """Ineffective filters: the NIC lists a filter and delivers its flow elsewhere. Pure.
 
 After a reset some drivers list filters that the hardware does not have any more (idpf:
-reference/drivers.md), so we trust a filter only if its flow is observed on its queue. Two audits in
+docs/hardware.md), so we trust a filter only if its flow is observed on its queue. Two audits in
 a row with traffic on another queue make it ineffective: it is deleted and inserted anew, a bounded
 number of times, and then left alone. Only TCP flows prove it: a socket that sends receives
 acknowledgements, while a UDP socket may send for long and receive nothing.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Filters that a NIC lost by itself: a reset, a link that went down, a change of channels. Pure.
 
-Some drivers replay their filters after a reset, some do not (reference/drivers.md). A missing
+Some drivers replay their filters after a reset, some do not (docs/hardware.md). A missing
 filter was lost when something happened to the NIC, or when its whole table is empty at once; if
 only one is missing, another program deleted it (`audit.check_filters`).
 """

@@ -259,7 +259,7 @@ def _none(ntuple: EthtoolNtuple, before: Caps, why: str) -> Caps:
     elif not on and driver.filters:
         words += f"; {_ntuple_off(ntuple, ', which may be why')}"
     elif driver.gates:
-        words += f"; {'; '.join(driver.gates_of(ntuple.nic))}"
+        words += f"; {'; '.join(driver.gates_of(ntuple.nic, ntuple_on=on))}"
     none = _caps(ntuple, before.filter_slots, words)
     gated = driver.filters and not on and not ntuple.ntuple_fixed()  # it is worth opening
     return replace(none, probed=True, actuator=driver.actuator if gated else Actuator.NONE)

@@ -2,11 +2,11 @@
 """A real NIC's receive queues: queue, NAPI, interrupt, CPU.
 
 The kernel is asked first (queue-get, napi-get); before 6.8 only NAPIs with threads are known.
-Drivers that link nothing (ixgbe, i40e, sfc, ...: reference/drivers.md) leave deductions:
+Drivers that link nothing (ixgbe, i40e, sfc, ...: docs/hardware.md) leave deductions:
 
 - the interrupt of a queue by the name it was requested under (`kernel.interrupts.irq_names`), or,
-  where names do not tell, by what both count (`kernel.interrupts.irq_proof`). Until then it has
-  none here, and none is written;
+  where names do not tell, by what both count (`irq_names.IrqProof`). Until then it has none here,
+  and none is written;
 - the NAPI of a queue by its interrupt, or by order: drivers create NAPIs and interrupt vectors in
   one loop, and ids go up (net/core/dev.c, napi_hash_add). The latter is made only when there are as
   many NAPIs as interrupts of queues, or as interrupts that receive, or as queues.
