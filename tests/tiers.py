@@ -31,6 +31,7 @@ FULL = {
     "test_gain_lab": "compares shares of traffic",
     "test_guarding": "pairs of slots, fifteen of them",
     "test_guest": "every file of tests/guest",
+    "test_hold": "a hold gives up where others keep its CPU",
     "test_indirection": "minutes of traffic",
     "test_install": "builds a package from nothing",
     "test_irqbalance": "waits for the sleep of a real irqbalance",

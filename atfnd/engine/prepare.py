@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a NIC needs before its flows can be steered: one owner, and queues on known CPUs. Pure.
 
-Another steering on the same NIC is switched off, or RFS is
-switched on, where that is the means; queues are put on one CPU each, and transmit completions
-follow them (XPS). Settings that are right already are left, and so are those that another program
-changed after us (`nic.manual`).
+Another steering on the same NIC is switched off, or RFS is switched on, where that is the means;
+queues are put on one CPU each, and transmit completions follow them (XPS). Settings that are right
+already are left, and so are those that another program changed after us (`nic.manual`).
 """
 
 from __future__ import annotations
