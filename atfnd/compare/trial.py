@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from atfnd.compare.window import Comparison, Window, paid
+from atfnd.model.reason import UNSAID, Code, Why
 from atfnd.model.rests import Ladder, Rests
 
 __all__ = ["Side", "Trial", "TrialLook", "TrialPhase", "TrialTerms", "TrialTurn"]
@@ -27,8 +28,8 @@ class TrialTerms(NamedTuple, Generic[Side]):
     """What is usual, when to try something else, and what to believe."""
 
     usual: Side
-    at_first: str  # why that is in force
-    gone: str  # says of a trial that its subject was not seen
+    at_first: Why  # why that is in force
+    gone: Why  # says of a trial that its subject was not seen
     share: float  # of a CPU: it is short of time
     margin: float  # of a gain; below is noise
     back_off_ns: int  # of a candidate that failed, at first
@@ -49,8 +50,8 @@ class TrialLook(NamedTuple, Generic[Side]):
     able: tuple[Side, ...]  # what can be had; the first is tried first
     cpu: int | None  # the one that may be short of time
     share: float  # of it, that the subject takes
-    why: str | None = None  # nothing is tried; None: as before
-    leave: str | None = None  # what is kept has lost its reason
+    why: Why | None = None  # nothing is tried; None: as before
+    leave: Why | None = None  # what is kept has lost its reason
     failed: bool = True  # if so, it rests
     at_once: bool = False  # not only after several windows
     other: bool | None = None  # its load is another one than when it was judged; None: not known
@@ -69,7 +70,7 @@ class TrialTurn(NamedTuple, Generic[Side]):
     trial: Trial[Side]
     kind: str | None = None  # trial, kept, back
     what: str = ""
-    why: str = ""
+    why: Why = UNSAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Trial(Generic[Side]):
 
     terms: TrialTerms[Side]
     side: Side  # in force
-    why: str
+    why: Why
     phase: TrialPhase = TrialPhase.USUAL
     since_ns: int = 0
     in_place: bool = False  # at the last look it was so
@@ -110,8 +111,7 @@ class Trial(Generic[Side]):
     def begin(self, look: TrialLook[Side], now_ns: int) -> TrialTurn[Side]:
         """A trial begins; this window is the A before it."""
         window, ahead = look.window, self.ready(look.window.began_ns, self.terms.windows)
-        why = f"it takes {look.share:.0%} of CPU {look.cpu}"
-        why += f"; it carries {window.figures(window.cpus)}"
+        why = Code.SHORT_OF_TIME(look.share, look.cpu, window.figures(window.cpus))
         return replace(self, ahead=ahead, before=window, tried=(), began_ns=now_ns)._next(
             why, now_ns
         )
@@ -126,14 +126,14 @@ class Trial(Generic[Side]):
             case TrialPhase.KEPT:
                 return self._kept(look, now_ns)
 
-    def void(self, why: str, now_ns: int) -> TrialTurn[Side]:
+    def void(self, why: Why, now_ns: int) -> TrialTurn[Side]:
         """A trial ends without a result."""
         failed = [each for each, _ in self.tried] + [self.side] * (self.side != self.terms.usual)
-        return self._back(f"void: {why}", now_ns, failed)
+        return self._back(Code.VOID(why), now_ns, failed)
 
-    def abandoned(self, why: str, now_ns: int) -> TrialTurn[Side]:
+    def abandoned(self, why: Why, now_ns: int) -> TrialTurn[Side]:
         """It ends, and what was tried is not to blame."""
-        return self._back(f"void: {why}", now_ns)
+        return self._back(Code.VOID(why), now_ns)
 
     def in_words(self, now_ns: int) -> str:
         """For `explain`, in a clause."""
@@ -170,9 +170,9 @@ class Trial(Generic[Side]):
         assert before is not None
         if why is None and in_place:
             shorter, longer = sorted((window.length_ns, before.length_ns))
-            why = "its windows are of unequal length" if longer > terms.uneven * shorter else None
+            why = Code.UNEVEN() if longer > terms.uneven * shorter else None
         elif why is None and now_ns - self.since_ns > terms.patience_ns:
-            why = f"{self.side} was not in force within {terms.patience_ns // 10**9} s"
+            why = Code.NOT_IN_FORCE(self.side, terms.patience_ns // 10**9)
         if why is not None:
             return self.void(why, now_ns)
         again = self.phase is TrialPhase.AGAIN
@@ -193,7 +193,7 @@ class Trial(Generic[Side]):
         home = known._set(TrialPhase.AGAIN, terms.usual, verdict.in_full(), now_ns)
         return TrialTurn(home, "trial", f"{self.side} -> {terms.usual}, to compare", home.why)
 
-    def _next(self, why: str, now_ns: int) -> TrialTurn[Side]:
+    def _next(self, why: Why, now_ns: int) -> TrialTurn[Side]:
         """Try the next candidate."""
         chosen, *ahead = self.ahead
         trial = replace(self, ahead=tuple(ahead))._set(TrialPhase.TRIED, chosen, why, now_ns)
@@ -214,7 +214,7 @@ class Trial(Generic[Side]):
             return self._back(nearest.in_full(), now_ns, lost)
         most = max(window.bytes_per_s for _, _, window in paying) / (1 + margin)
         verdict, best, window = next(each for each in paying if each[2].bytes_per_s >= most)
-        kept = self._resting(lost, now_ns)._set(TrialPhase.KEPT, best, str(verdict), now_ns)
+        kept = self._resting(lost, now_ns)._set(TrialPhase.KEPT, best, verdict.why(), now_ns)
         usual = max(before, after, key=lambda each: each.bytes_per_s)
         kept = replace(kept, before=usual, tried=(), judged=window.bytes_per_s)
         return TrialTurn(kept, "kept", f"{self.terms.usual} -> {best}", verdict.in_full())
@@ -238,7 +238,7 @@ class Trial(Generic[Side]):
         left = replace(left, rests=Rests() if long else self.rests, judged=look.window.bytes_per_s)
         return left._back(look.leave, now_ns, [self.side] if look.failed else ())
 
-    def _back(self, why: str, now_ns: int, failed: Collection[Side] = ()) -> TrialTurn[Side]:
+    def _back(self, why: Why, now_ns: int, failed: Collection[Side] = ()) -> TrialTurn[Side]:
         """The usual again. What has failed rests."""
         usual, judged = self.terms.usual, self.judged
         if self.trying and self.before is not None:
@@ -254,7 +254,7 @@ class Trial(Generic[Side]):
             rests.vain(each, Ladder(terms.back_off_ns, terms.back_off_max_ns), now_ns)
         return replace(self, rests=rests)
 
-    def _set(self, phase: TrialPhase, side: Side, why: str, now_ns: int) -> Trial[Side]:
+    def _set(self, phase: TrialPhase, side: Side, why: Why, now_ns: int) -> Trial[Side]:
         """What is in force changes: what was before says nothing of it."""
         in_place = self.in_place and side == self.side
         return replace(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from atfnd.compare.trial import Side, Trial, TrialLook, TrialPhase, TrialTerms, TrialTurn
+from atfnd.model.reason import Why
 
 __all__ = ["Trials", "Turned"]
 
@@ -27,7 +28,7 @@ class Turned(NamedTuple, Generic[Subject]):
     subject: Subject
     kind: str  # trial, kept, back
     what: str
-    why: str
+    why: Why
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class Trials(Generic[Subject, Side]):
         self._forget()
         return turned
 
-    def abandon(self, why: str, now_ns: int) -> list[Turned[Subject]]:
+    def abandon(self, why: Why, now_ns: int) -> list[Turned[Subject]]:
         """End the trial; it is nobody's fault."""
         turned: list[Turned[Subject]] = []
         for each, state in list(self.states.items()):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from atfnd.model import FlowKey
+from atfnd.model.reason import Code, Why
 
 __all__ = ["Comparison", "Window", "WindowFigures", "paid", "rate_of"]
 
@@ -43,7 +44,7 @@ class Window(NamedTuple):
     app_cpus: frozenset[int]  # where its threads run
     rx_cpus: frozenset[int]  # where its packets are led
     there: bool  # at its end all was as is to be measured
-    void: str | None = None  # why it says nothing
+    void: Why | None = None  # why it says nothing
     flows: frozenset[FlowKey] = frozenset()
     packets: int = 0  # of a queue
     threads: frozenset[int] = frozenset()  # of a queue: those that use its flows
@@ -129,16 +130,13 @@ class Comparison(NamedTuple):
         gained = max(self.efficiency, self.quickness) >= 1 + margin
         return gained and self.gain >= 1 and self.rate >= 1 / (1 + margin)
 
-    def __str__(self) -> str:
-        return (
-            f"{self.efficiency:.2f} x the bytes a CPU-second, {self.rate:.2f} x the bytes a second "
-            f"and {self.time:.2f} x the time a byte of {self.names[0]}"
-        )
+    def why(self) -> Why:
+        return Code.COMPARED(self.efficiency, self.rate, self.time, self.names[0])
 
-    def in_full(self) -> str:
+    def in_full(self) -> Why:
         """With the measured figures."""
         usual, tried = self.names
-        return f"{self}: {usual} {self.usual}, {tried} {self.tried}"
+        return Code.COMPARED_IN_FULL(self.why(), usual, self.usual, tried, self.tried)
 
 
 def paid(

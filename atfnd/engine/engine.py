@@ -661,21 +661,21 @@ class Engine:
         self._used = now, self.memory.in_force
         read = None if before is None or now is None else (before, now)
         renewed = in_force is not self.memory.in_force
-        why = "another policy is in force" if renewed else None
+        why = Code.OTHER_POLICY() if renewed else None
         for nic in self.views.values():
             self._placements_tried(nic, event.flows, read, why, now_ns)
             self._reception_tried(nic, read, why, now_ns)
 
     def _placements_tried(
-        self, nic: NicView, flows_of: _FlowsOf, read: _Readings | None, why: str | None, now_ns: int
+        self, nic: NicView, flows_of: _FlowsOf, read: _Readings | None, why: Why | None, now_ns: int
     ) -> None:
         """`why`: they end."""
         trials, turned = self.memory.nics[nic.name].trials, list[Turned[Application]]()
         movable = _movable(nic)
         if not movable:
-            turned = trials.abandon("its NIC no longer takes our filters", now_ns)
+            turned = trials.abandon(Code.FILTERS_NO_MORE(), now_ns)
         elif why is not None or not flows_of:
-            turned = trials.abandon(why or "it has no flows", now_ns)
+            turned = trials.abandon(why or Code.NO_FLOWS(), now_ns)
         elif read is not None:
             looks = application_looks(*read, nic, flows_of, self.memory)
             turned = trials.look(looks, now_ns)
@@ -687,12 +687,12 @@ class Engine:
                 self._look_again(nic, [flow.key for flow in flows], now_ns)
 
     def _reception_tried(
-        self, nic: NicView, read: _Readings | None, why: str | None, now_ns: int
+        self, nic: NicView, read: _Readings | None, why: Why | None, now_ns: int
     ) -> None:
         memory, writable = self.memory, nic.armed and nic.up
         trials, turned = memory.nics[nic.name].reception.auto, list[Turned[int]]()
         if why is not None or not writable:
-            turned += trials.abandon(why or "the NIC is not armed, or down", now_ns)
+            turned += trials.abandon(why or Code.NOT_WRITABLE(), now_ns)
         rules = receiving.asking(nic, memory)
         if writable:
             turned += receiving.asked(nic, rules, memory)

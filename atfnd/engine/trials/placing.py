@@ -17,6 +17,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.engine.trials.subjects import LLC, Application
 from atfnd.engine.trials.usage import UsageReading, windows
 from atfnd.model import Flow, NicView, Placement
+from atfnd.model.reason import Code
 
 __all__ = ["application_looks", "looked"]
 
@@ -43,13 +44,13 @@ def looked(trial: Trial[Placement], window: Window, able: bool) -> TrialLook[Pla
     """`able`: all its flows can have `llc`."""
     before, void, leave = trial.before, window.void, None
     if void is None and trial.trying and before is not None and window.flows != before.flows:
-        void = "its flows have changed"
+        void = Code.FLOWS_CHANGED()
     elif void is None and window.bytes < _LEAST_BYTES:
-        void = "it carried too few bytes"
+        void = Code.FEW_BYTES()
     elif void is None and trial.phase is TrialPhase.KEPT and before is not None:
         rate, then = window.bytes_per_s, before.bytes_per_s
         if rate < _SLACK * then:
-            leave = f"it carries {rate_of(rate)}, and its core was saturated by {rate_of(then)}"
+            leave = Code.CARRIES_LESS(rate_of(rate), rate_of(then))
     cpu, share = window.fullest(window.app_cpus)
     here = window._replace(void=void)
     return TrialLook(here, (LLC,) if able else (), cpu, share, leave=leave)

@@ -25,6 +25,7 @@ from atfnd.engine.table.memory import Memory
 from atfnd.engine.trials.subjects import DEFERRED, RECEIVING, SUSPENDED
 from atfnd.engine.trials.usage import UsageReading, queue_windows
 from atfnd.model import NicView, Reception, ReceptionMode
+from atfnd.model.reason import Code, Why
 
 __all__ = ["asked", "asking", "queue_looks", "said"]
 
@@ -56,7 +57,7 @@ def asked(nic: NicView, queues: Iterable[int], memory: Memory) -> list[Turned[in
     for queue, trial in before.items():
         if queue not in trials.states and trial.phase is not TrialPhase.USUAL:
             what = f"{trial.side} -> as its policy asks"
-            turned.append(Turned(queue, "back", what, "no policy asks for `auto` there"))
+            turned.append(Turned(queue, "back", what, Code.AUTO_UNASKED()))
     return turned
 
 
@@ -94,14 +95,14 @@ def _looked(
         rate, then = max(1.0, window.bytes_per_s), max(1.0, trial.judged)
         other = max(rate / then, then / rate) > _OTHER
     if window.void is None and window.packets * 1e9 / window.length_ns < _LEAST_PPS:
-        few = f"it receives fewer than {_LEAST_PPS:.0f} packets a second"
+        few = Code.FEW_PACKETS(_LEAST_PPS)
         window = window._replace(void=few)
         return TrialLook(window, (), cpu, share, few, leave=few, at_once=True, other=other)
     why = window.void
     if why is None and share < RECEIVING.share:
-        why = f"it takes {share:.0%} of CPU {cpu}"
+        why = Code.TAKES(share, cpu)
     elif why is None and not able:
-        why = "nothing else can be had here"
+        why = Code.NO_OTHER_MODE()
     before, leave, worse = trial.before, None, None
     if trial.phase is TrialPhase.KEPT and before is not None:
         worse = _worse(before, window, share)
@@ -110,22 +111,22 @@ def _looked(
     return TrialLook(window, able, cpu, share, why, leave, worse is not None, other=other)
 
 
-def _why_leave(trial: Trial[Reception], before: Window, window: Window) -> str | None:
+def _why_leave(trial: Trial[Reception], before: Window, window: Window) -> Why | None:
     """Why what is kept has lost its reason, but for its price. None: it has one."""
     if window.void is not None:
         return window.void
     if not window.there:
-        return "another mode is set up there"
+        return Code.OTHER_MODE()
     rate, then, judged = window.bytes_per_s, max(1.0, before.bytes_per_s), trial.judged or 0.0
     (cpu,) = window.rx_cpus
     if (usual := before.fullest(before.rx_cpus)[1] * rate / then) < _SLACK:
-        return f"with interrupts it would take {usual:.0%} of CPU {cpu}"
+        return Code.WOULD_TAKE(usual, cpu)
     if rate > _OTHER * max(1.0, judged):
-        return f"it carries {rate_of(rate)}, and was tried at {rate_of(judged)}"
+        return Code.CARRIES_MORE(rate_of(rate), rate_of(judged))
     return None
 
 
-def _worse(before: Window, window: Window, share: float) -> str | None:
+def _worse(before: Window, window: Window, share: float) -> Why | None:
     """It takes more CPU time than interrupts took, where that is short. None: it does not."""
     if window.void is not None or share < RECEIVING.share:
         return None
@@ -134,4 +135,4 @@ def _worse(before: Window, window: Window, share: float) -> str | None:
     now, then = (each.figures(cpus).bytes_per_cpu_s for each in pair)
     if now * (1 + _WORSE) >= then:
         return None
-    return f"it carries {now / max(1.0, then):.2f} x the bytes a CPU-second of interrupts"
+    return Code.DEARER(now / max(1.0, then))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from atfnd.compare.trial import TrialTerms
 from atfnd.model import Placement, PlacementKind, Reception, ReceptionMode
+from atfnd.model.reason import Code
 
 __all__ = ["DEFERRED", "INTERRUPT", "LLC", "PLACING", "RECEIVING", "SUSPENDED"]
 __all__ += ["Application"]
@@ -21,11 +22,11 @@ DEFERRED = Reception(ReceptionMode.DEFERRED, 200_000, 100)
 
 _MINUTE_NS = 60_000_000_000
 PLACING = TrialTerms(
-    Placement.CORE, "until that is saturated and llc is measured to be better", "it has no flows",
+    Placement.CORE, Code.UNTIL_SATURATED(), Code.NO_FLOWS(),
     share=0.9, margin=0.25, back_off_ns=2 * _MINUTE_NS, between_ns=_MINUTE_NS,
 )  # fmt: skip
 RECEIVING = TrialTerms(
-    INTERRUPT, "nothing is measured yet", "it could not be read",
+    INTERRUPT, Code.NOT_MEASURED(), Code.NOT_READ(),
     share=0.7, margin=0.05, back_off_ns=_MINUTE_NS, give_up=0.25,
 )  # fmt: skip
 

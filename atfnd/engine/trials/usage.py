@@ -24,6 +24,7 @@ from atfnd.engine.placement.place import right
 from atfnd.engine.table.memory import Memory
 from atfnd.engine.trials.subjects import Application
 from atfnd.model import CpuTime, Flow, FlowKey, FlowState, NicView, Reception, Thread
+from atfnd.model.reason import Code, Why
 
 __all__ = ["QueueCount", "UsageReading", "queue_windows", "threads_of", "windows"]
 
@@ -71,12 +72,12 @@ def windows(
         if application.nic != nic.name:
             continue
         keys = frozenset(flow.key for flow in flows)
-        void = "events were lost" if now.lost != before.lost else None
+        void = Code.EVENTS_LOST() if now.lost != before.lost else None
         if not keys <= before.bytes.keys() & now.bytes.keys():
-            void = void or "its flows have changed"
+            void = void or Code.FLOWS_CHANGED()
         on_cpu = {flow.thread.tid: flow.app_cpu for flow in flows if flow.thread is not None}
         if not on_cpu.keys() <= known:
-            void = void or "the kernel does not report the CPU time of its threads"
+            void = void or Code.TIMES_UNKNOWN()
         own = _threads_spent(before.time, now.time, on_cpu.items())
         spent_ns, waited_ns = _charged(busy_ns, network, own)
         led_to = [_led_to(flow, nic, memory) for flow in flows]
@@ -110,9 +111,9 @@ def queue_windows(
             continue
         void, packets, carried = _received(then, count)
         if void is None and queue in received.why_not:
-            void = str(received.why_not[queue])
+            void = received.why_not[queue]
         if beside:
-            void = void or "another trial goes on: where its flows should be delivered"
+            void = void or Code.OTHER_TRIAL()
         threads = used.get(queue, {})
         on_cpu = {thread.tid: cpu for thread, cpu in threads.items() if thread.tid in known}
         own = _threads_spent(before.time, now.time, on_cpu.items())
@@ -197,13 +198,13 @@ def _led_to(flow: Flow, nic: NicView, memory: Memory) -> int | None:
     return queue.cpu if fits else None
 
 
-def _received(then: QueueCount, now: QueueCount) -> tuple[str | None, int, int]:
+def _received(then: QueueCount, now: QueueCount) -> tuple[Why | None, int, int]:
     """Why nothing can be said, the packets, and the bytes."""
     if now.cpu is None:
-        return "its interrupt is not confined to one CPU", 0, 0
+        return Code.NOT_CONFINED(), 0, 0
     if now.packets is None or now.bytes is None or then.packets is None or then.bytes is None:
-        return "its driver does not count packets and bytes by queue", 0, 0
+        return Code.NOT_COUNTED(), 0, 0
     packets, carried = now.packets - then.packets, now.bytes - then.bytes
     if packets < 0 or carried < 0:
-        return "its counters began anew", 0, 0
-    return None if then.cpu == now.cpu else "it came to another CPU", packets, carried
+        return Code.COUNTED_ANEW(), 0, 0
+    return None if then.cpu == now.cpu else Code.OTHER_CPU(), packets, carried
