@@ -116,7 +116,7 @@ ONCE = (1.0, *MORE[1:])  # not in each round
         (found(), NO_DIFFERENCE),
         (found(ONCE), NO_DIFFERENCE),
         (found(ONCE, others=(0.6, *[0.4] * 7)), WORSE),  # that round was loud
-        (found(MORE[:6], MORE, MORE[:6]), WORSE),
+        (found(MORE[:6], MORE, MORE[:6]), "Here atfnd is worse in"),
         (found(MORE[:5], MORE, MORE[:5]), "Too few rounds: 5 of 6 quiet rounds. Nothing can be"),
         (found(MORE, LESS, others=[0.6] * 8), "Too noisy: 0 of 6 quiet rounds. Nothing can be"),
         (found(p99=MORE), "Here atfnd is worse in p99 (pinned, 1.2 [1.1, 1.2] × RSS)"),

@@ -72,13 +72,6 @@ def test_of_what_has_no_answers_no_time_is_said() -> None:
     assert (found["p50_us"], found["p99_us"], found["read_locality"]) == (None, None, None)
 
 
-def test_the_table_has_its_contenders_side_by_side() -> None:
-    found = report(measured(atfnd=[window(7000, 2)], rss=[window(9000, 4)]))
-    first = [(row.what, row.contender, row.estimate.value) for row in found.rows[:2]]
-    what = "saturated: instructions"
-    assert first == [(what, "atfnd", 21_000), (what, "rss", 27_000)]
-
-
 def test_other_cells_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "machine.json"
     keep(report(measured(rss=[window(7000, 2)], rfs=[window(8000, 2)])), "aaa", path)
