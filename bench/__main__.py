@@ -14,16 +14,8 @@ from typing import NamedTuple
 from rich.console import Console
 
 from atfnd.errors import OperatorError
-from bench import (
-    ordering,
-    owners,
-    protocol_core,
-    reaction,
-    reception,
-    serving,
-    spending,
-)
-from bench.counted import bounds, cells, kept, pairs
+from bench import ordering, reaction, serving
+from bench.counted import cells, kept, pairs
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
 
@@ -47,20 +39,16 @@ def _of_papers(name: str, claim: str, minutes: int | None = None) -> Bench:
 GROUPS = {
     "What atfnd promises": {
         "ordering": Bench(ordering.run, "strict moves reorder nothing", minutes=40),
-        "spending": Bench(spending.run, "the daemon's CPU for a migration, a move", minutes=10),
         "reaction": Bench(
             reaction.run, "from a thread's move to its first packet there", minutes=3
         ),
-        "reception": Bench(reception.run, "each way of polling a queue", minutes=108),
         "serving": Bench(serving.run, "clients of the API do not delay the loop", "loop", 2),
     },
-    "Rows of the papers": {
-        "owners": Bench(owners.run, "first, Table 5: one filter an owner is enough", minutes=14),
-        "protocol-core": Bench(protocol_core.run, "fourth, Figs. 3 to 6: its engine", minutes=9),
-    },
-    "Counted, on eight or sixteen CPUs": {
+    "What requests and the daemon execute, counted": {
         "machine": Bench(kept.run, "what a request costs, by server and contender", "guest", 3),
-        "observed": Bench(bounds.run, "what observing, deciding and moving execute", "guest", 4),
+        "observed": Bench(kept.observed, "what observing, deciding and moving execute", "guest", 4),
+    },
+    "Rows of the papers, counted": {
         **{
             name: _of_papers(name, f"first, experiment {at}", minutes)
             for at, (name, minutes) in enumerate(zip(pairs.SHARED, (9, 24, 6, 9), strict=True), 1)

@@ -22,13 +22,11 @@ from typing import NamedTuple
 from atfnd.kernel.system.netns import path_of
 from atfnd.model import FlowKey, Match, Protocol
 from atfnd.observe.machine.busy import BusyCpus, handoffs
-from atfnd.observe.processes.cpu_time import context_switches
-from bench.bed import Bed
+from bench.bed import Bed, napis_of
 from bench.children import Child, cpu_ns
 from bench.contenders import rss
 from bench.daemon import Daemon
 from bench.meter import Meter
-from bench.polling import napis_of
 from bench.servers import PORT, SERVERS, pin_workers, running
 from bench.traffic import requests
 from bench.verdicts import LOAD, Run
@@ -94,7 +92,6 @@ class _Measured(NamedTuple):
     spent_ns: int
     daemon_ns: int
     handoffs: int
-    switches: int
     read_locality: float | None
 
 
@@ -105,13 +102,13 @@ def _between(
 
     def read() -> tuple[int, ...]:
         ours_ns = cpu_ns(daemon.process.pid) if daemon else 0
-        return time.monotonic_ns(), spent.ns(), ours_ns, handoffs() or 0, context_switches() or 0
+        return time.monotonic_ns(), spent.ns(), ours_ns, handoffs() or 0
 
     with window:
         before, counts = read(), meter.totals()
     counts, now = meter.totals().since(counts), read()
-    ns, spent_ns, ours_ns, handed, switched = (b - a for a, b in zip(before, now, strict=True))
-    return _Measured(ns / 1e9, spent_ns, ours_ns, handed, switched, counts.read_locality)
+    ns, spent_ns, ours_ns, handed = (b - a for a, b in zip(before, now, strict=True))
+    return _Measured(ns / 1e9, spent_ns, ours_ns, handed, counts.read_locality)
 
 
 @contextlib.contextmanager
@@ -123,8 +120,7 @@ def _window(client: Child, limit_s: float) -> Iterator[None]:
 
 class Bench:
     """What every window needs. `tree`: of the servers' programs, as for `servers.running`.
-    `program`: that asks them, None: it is compiled. `alone_s`: for so long one connection asks
-    before the others are made, so that it is known by then which thread accepts them."""
+    `program`: that asks them, None: it is compiled."""
 
     def __init__(
         self,
@@ -133,11 +129,10 @@ class Bench:
         busy: BusyCpus,
         folder: Path,
         tree: Path | None = None,
-        alone_s: float = 0.0,
         program: Path | None = None,
     ) -> None:
         self.bed, self.meter, self.busy, self.folder = bed, meter, busy, folder
-        self.tree, self.alone_s = tree, alone_s
+        self.tree = tree
         self.program = program or requests.built(folder)
 
     def limit(self, cell: Cell) -> float:
@@ -168,8 +163,8 @@ class Bench:
         return Run(
             turn, cell.name, name, got.per_s, got.p50_ns, got.p99_ns,
             found.spent_ns / operations, found.daemon_ns / 1e9 / found.seconds,
-            found.handoffs / operations, found.switches / operations, found.read_locality,
-            got.lost, loud,
+            found.handoffs / operations, found.read_locality,
+            loud,
         )  # fmt: skip
 
     @contextlib.contextmanager
@@ -184,9 +179,6 @@ class Bench:
             process = stack.enter_context(running(cell.server, self.bed, folder, self.tree))
             if cell.pinned:
                 pin_workers(process, server.workers, self.bed.cpus)
-            if self.alone_s:
-                with requests.asking(*to, 1, 10.0, 0.0, self.alone_s) as first:
-                    first.wait(self.alone_s + 30)
             yield stack.enter_context(
                 requests.asking(*to, cell.connections, rate, warm_s, window_s)
             )

@@ -2,7 +2,7 @@
 """What a bench runs on: a NIC, the host behind it and a remote host, whatever the NIC is.
 
 `lab_bed` brings a lab NIC up and takes it down after, by the operator's own commands (`atfnd lab up
-| down`); `bench.sim_bed` does it with the test driver in the guest.
+| down`); bench/sim_bed.py does it with the test driver in the guest.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from atfnd.errors import OperatorError
-from atfnd.lab.wiring import PEER4
+from atfnd.kernel.interface import Interface
+from atfnd.kernel.interrupts.napi import Napi
+from atfnd.kernel.netlink.netdev import NetdevFamily
+from atfnd.kernel.system.netns import path_of
+from atfnd.lab.wiring import PEER4, PEER_WIRE_LINK
 from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
+from atfnd.nic.lab.device import wire_netns
 from bench.meter import Meter
-from bench.netns import inode
 
-__all__ = ["Bed", "BedMaker", "compiled", "lab_bed", "succeed"]
+__all__ = ["Bed", "apart", "compiled", "lab_bed", "napis_of", "succeed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,9 @@ class Bed:
     address: str  # IPv4 of the host
     ifindex: int
     cpus: tuple[int, ...]  # CPU of each receive queue
-    order: str = "strict"  # how atfnd may move flows here, where a bench does not say
     arfs: bool = False  # the kernel can write its filters (ndo_rx_flow_steer)
     peer_address: str = PEER4
     spare: tuple[int, ...] = ()  # CPUs without a queue: where senders and movers belong
-    delivery: str = "NAPI threads"  # what brings packets to a queue's CPU
 
     def open(self) -> AbstractContextManager[Nic]:
         """Its NIC, closed at the end of the `with`."""
@@ -50,7 +52,8 @@ class Bed:
 
     def meter(self) -> Meter:
         """A meter of what the NIC delivers."""
-        return Meter(self.ifindex, inode(self.host))
+        netns = path_of(self.host) if self.host else "/proc/thread-self/ns/net"
+        return Meter(self.ifindex, os.stat(netns).st_ino)
 
     def clear_filters(self) -> None:
         """Empty the NIC's filter table: each contender starts from the same NIC."""
@@ -68,19 +71,10 @@ class Bed:
                 replace(rss, table=tuple(queues[n % len(queues)] for n in range(len(rss.table))))
             )
 
-    def received(self) -> int:
-        """Packets the NIC received since it came up, by its own count."""
-        inside = ("-n", self.host) if self.host else ()
-        (link,) = json.loads(succeed("ip", *inside, "-s", "-j", "link", "show", self.device))
-        return int(link["stats64"]["rx"]["packets"])
-
     def ring_drops(self) -> int | None:
         """Packets lost to full rings since the NIC came up."""
         with self.open() as nic:
             return nic.stats().ring_drops
-
-
-BedMaker = Callable[[], AbstractContextManager[Bed]]
 
 
 def succeed(*command: str) -> str:
@@ -119,3 +113,23 @@ def lab_bed(rules: int = 4096, queues: int | None = None) -> Iterator[Bed]:
         yield Bed(f"lab:{name}", "r0", host, f"{name}-peer", address, link["ifindex"], cpus)
     finally:
         _lab("down", "--name", name)
+
+
+def napis_of(netns: str, device: str) -> list[Napi]:
+    """Those of a device, ascending: the queues' order. OperatorError: a kernel before 6.8."""
+    with (
+        contextlib.closing(Interface(device, netns)) as interface,
+        contextlib.closing(NetdevFamily(netns)) as family,
+    ):
+        found = family.napis(interface.ifindex)
+    if found is None:
+        raise OperatorError("the kernel lists no NAPIs: it is older than 6.8", exit_code=1)
+    return found
+
+
+def apart(bed: Bed, cpus: tuple[int, ...]) -> Bed:
+    """The bed, its clients and the wire from them on these CPUs."""
+    for napi in napis_of(wire_netns(bed.nic.removeprefix("lab:")), PEER_WIRE_LINK):
+        if napi.pid is not None:
+            os.sched_setaffinity(napi.pid, cpus)
+    return replace(bed, spare=cpus)

@@ -23,10 +23,9 @@ from typing import IO, Any, TypeVar
 from atfnd.errors import OperatorError
 from atfnd.observe.processes.cpu_time import ran_ns
 
-__all__ = ["Child", "child", "cpu_ns", "pin", "program", "prompt", "until"]
+__all__ = ["Child", "child", "cpu_ns", "pin", "program", "until"]
 
 T = TypeVar("T")
-ABOVE = 40  # all NAPI threads and generators
 
 
 def until(condition: Callable[[], T | None], what: str, deadline_s: float = 10.0) -> T:
@@ -42,17 +41,6 @@ def until(condition: Callable[[], T | None], what: str, deadline_s: float = 10.0
 def program(name: str, *arguments: object) -> tuple[str, ...]:
     """Command line of one of our workload programs, `bench.traffic.<name>`."""
     return (sys.executable, "-m", f"bench.traffic.{name}", *(str(a) for a in arguments))
-
-
-@contextlib.contextmanager
-def prompt() -> Iterator[None]:
-    """We run as soon as we are woken, however busy NAPI threads are; our children do not inherit
-    it. For who measures, and sleeps nearly always."""
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(ABOVE))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def pin(pid: int, cpus: Iterable[int]) -> None:

@@ -19,9 +19,9 @@ from typing import TypeVar
 
 from atfnd.kernel.system.cpulist import format_cpumask
 from bench.bed import Bed, succeed
-from bench.daemon import Daemon, daemon, follow_tcp
+from bench.daemon import Daemon, daemon
 
-__all__ = ["SYSCTL", "arfs", "atfnd", "contenders", "in_turn", "rfs", "rss"]
+__all__ = ["SYSCTL", "Contender", "arfs", "atfnd", "in_turn", "rfs", "rss"]
 
 FLOW_ENTRIES = 32768
 SYSCTL = Path("/proc/sys/net/core/rps_sock_flow_entries")
@@ -109,14 +109,8 @@ def arfs(bed: Bed) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def atfnd(bed: Bed, config: str | None = None) -> Iterator[Daemon]:
+def atfnd(bed: Bed, config: str) -> Iterator[Daemon]:
     """The daemon, armed on the NIC."""
     bed.clear_filters()
-    with daemon(bed.nic, config or follow_tcp(bed.order)) as running:
+    with daemon(bed.nic, config) as running:
         yield running
-
-
-def contenders(bed: Bed) -> dict[str, Contender]:
-    """All that can run on this bed, by name."""
-    accelerated: dict[str, Contender] = {"arfs": arfs} if bed.arfs else {}
-    return {"rss": rss, "rfs": rfs, **accelerated, "atfnd": atfnd}

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ START_S = 120  # in a guest without KVM Python takes its time
 
 
 def follow_tcp(
-    order: str = "strict",
     full_core: str = "leave",
     unowned: str = "rfs",
     protocol: str = "tcp",
@@ -43,7 +40,7 @@ flows:
     placement: {{ near: core }}
     full_core: {full_core}
     dwell: {DWELL_MS}ms
-    order: {order}
+    order: strict
 """
 
 
@@ -59,75 +56,33 @@ class Daemon:
         self.socket = socket
         self._client = Client(str(socket))
 
-    def reload(self, config: str) -> None:
-        """Have it read another policy; what it does then is to be waited for."""
-        _write(self.socket.parent, config)
-        os.kill(self.process.pid, signal.SIGHUP)
-
     def ready(self) -> bool:
         """It answers. OperatorError: it has ended."""
         self.process.check()
         try:
-            self.status()
+            self._client.get("/v1/status")
         except OperatorError as unreachable:
             if unreachable.exit_code != UNREACHABLE:
                 raise
             return False
         return True
 
-    def status(self) -> dict[str, Any]:
-        """As `/v1/status` of docs/api.md; no process is started for it, which would be measured."""
-        return self._client.get("/v1/status")
-
     def flows(self) -> list[dict[str, Any]]:
         """Every row of `/v1/flows`."""
         return list(self._client.pages("/v1/flows", "flows"))
 
-    def events(self) -> list[dict[str, Any]]:
-        """Every retained event of `/v1/events`."""
-        return list(self._client.events())
-
-    def table(self, columns: int, *arguments: str) -> str:
-        """What `atfnctl` prints at a terminal of so many columns; OperatorError when it refuses."""
-        ctl = str(Path(sys.executable).with_name("atfnctl"))
-        done = subprocess.run(
-            (ctl, *arguments, "--socket", str(self.socket)),
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": str(columns)},
-        )
-        if done.returncode:
-            raise OperatorError(f"atfnctl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
 
 @contextlib.contextmanager
-def daemon(
-    nic: str,
-    config: str,
-    *,
-    more: Sequence[str] = (),
-    netns: str | None = None,
-) -> Iterator[Daemon]:
-    """Run the daemon on `nic`, and on `more` of them, in a namespace, until the `with` ends; it is
-    ready when this yields. What `config` does not say of the daemon itself is added. At its end it
+def daemon(nic: str, config: str) -> Iterator[Daemon]:
+    """Run the daemon on `nic` until the `with` ends; it is ready when this yields. At its end it
     takes its changes back: the next contender starts from the same NIC, with each queue on its own
     CPU."""
     with tempfile.TemporaryDirectory(prefix="atfnd-bench-") as folder:
-        path = _write(Path(folder), config)
+        path = Path(folder) / "bench.yaml"
+        path.write_text(f"{config}daemon: {{ on_stop: restore{_CPU} }}\n")
         command = ["env", "ATFND_GUARD_PACE=0", sys.executable, "-m", "atfnd", "run"]
-        for each in (nic, *more):
-            command += ["--nic", each, "--arm", each]
-        command += ["--run-dir", folder, "--config", str(path)]
-        with child(*command, netns=netns) as process:
+        command += ["--nic", nic, "--arm", nic, "--run-dir", folder, "--config", str(path)]
+        with child(*command) as process:
             running = Daemon(process, Path(folder) / "atfnd.sock")
             until(running.ready, "the daemon answers", START_S)
             yield running
-
-
-def _write(folder: Path, config: str) -> Path:
-    """The policy file; what it does not say of the daemon is added."""
-    path = folder / "bench.yaml"
-    added = "" if "\ndaemon:" in config else f"daemon: {{ on_stop: restore{_CPU} }}\n"
-    path.write_text(config + added)
-    return path

@@ -2,22 +2,19 @@
 """The demo behind `make run`: a real server, and every way to deliver its packets.
 
 nginx or redis where this machine has one, else our own server (bench/servers.py): pinned to the CPU
-of a queue, and where the scheduler puts it. In each round RSS, software RFS (aRFS too, where the
-NIC has it) and atfnd take turns, with a short window for each of the two; who begins changes. All
-are asked the same at a fixed rate. A window is measured as in bench/applications.py: CPU of a
-request is of all that is busy, the daemon too, without the client and the wire; p99 counts from
-when a request was to be sent. Under atfnd the live flow table is shown once.
+of a queue of a lab NIC, and where the scheduler puts it. In each round RSS, software RFS and atfnd
+take turns, with a short window for each of the two; who begins changes. All are asked the same at a
+fixed rate. A window is measured as in bench/applications.py: CPU of a request is of all that is
+busy, the daemon too, without the client and the wire; p99 counts from when a request was to be
+sent.
 
 Ends with what the counted machine says of the same server (bench/machine.json), if it was counted,
 and what bench/demo_report.py says of these figures, in `build/run.json` too; leaves nothing else
 behind.
-The NIC is a lab NIC; with the argument `simnic`, inside the guest, it is the test driver, and only
-shares are valid.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -34,24 +31,23 @@ from atfnd.errors import OperatorError
 from atfnd.observe.machine.busy import BusyCpus
 from bench import demo_report
 from bench.applications import Bench, Cell, caveats, kept_busy
-from bench.bed import BedMaker, lab_bed
+from bench.bed import lab_bed
 from bench.children import until
-from bench.contenders import atfnd, contenders, in_turn
+from bench.contenders import Contender, atfnd, in_turn, rfs, rss
 from bench.counted import kept
 from bench.daemon import Daemon, follow_tcp
 from bench.demo_report import Found
 from bench.ending import ended_in_order
 from bench.report import FOLDER
 from bench.servers import at_hand
-from bench.sim_bed import sim_bed
 from bench.verdicts import Run
 
-__all__ = ["BEDS", "Pace", "main", "run"]
+__all__ = ["Pace", "main", "run"]
 
 RESULT = Path("build/run.json")
 CONNECTIONS = 16
+PICTURE = "demo.svg"
 COLUMNS = 80
-ROWS = "4"  # of the live table
 
 
 class Pace(NamedTuple):
@@ -61,31 +57,19 @@ class Pace(NamedTuple):
     rounds: int
     warm_s: float
     window_s: float
-    alone_s: float = 0.0  # of the first connection
 
 
-class Shown(NamedTuple):
-    """One look at `/v1/flows`. A flow that just closed is in it, too."""
-
-    flows: int
-    steered: int
-
-
-# An emulated core does in a second what a real one does in some 50 ms.
-BEDS: dict[str, tuple[BedMaker, Pace]] = {
-    "lab": (lab_bed, Pace(4000.0, 8, 0.5, 0.8)),
-    "simnic": (sim_bed, Pace(80.0, 1, 2.0, 3.0, 3.0)),
-}
+PACE = Pace(4000.0, 8, 0.5, 0.8)
 
 
 def _measured(
     bench: Bench, cells: Mapping[str, Cell], pace: Pace, console: Console
-) -> tuple[Found, Shown]:
+) -> tuple[Found, dict[str, int]]:
     """All rounds, and what atfnd showed of its flows when it was asked."""
-    policy = follow_tcp(bench.bed.order, unowned="keep")
-    rivals = contenders(bench.bed) | {"atfnd": lambda bed: atfnd(bed, policy)}
+    policy = follow_tcp(unowned="keep")
+    rivals: dict[str, Contender] = {"rss": rss, "rfs": rfs, "atfnd": lambda bed: atfnd(bed, policy)}
     names, lasting_s = list(rivals), (pace.warm_s, pace.window_s)
-    shown: Shown | None = None
+    shown: dict[str, int] | None = None
     found: dict[str, dict[str, list[Run]]] = {kind: {name: [] for name in names} for kind in cells}
     for turn in range(pace.rounds):
         for name in in_turn(names, turn):
@@ -105,21 +89,20 @@ def _measured(
     return found, shown
 
 
-def _shown(daemon: Daemon, console: Console) -> Shown:
-    """Print the live table as an operator would."""
+def _shown(daemon: Daemon, console: Console) -> dict[str, int]:
+    """How many flows atfnd has, and steers."""
 
-    def steered() -> Shown | None:
+    def steered() -> dict[str, int] | None:
         states = [row["state"] for row in daemon.flows()]
         count = sum(state in ("steered", "port") for state in states)
-        return Shown(len(states), count) if count else None
+        return {"flows": len(states), "steered": count} if count else None
 
     shown = until(steered, "atfnd steers a flow", 60)
-    console.print(f"\n[bold]atfnctl flows[/bold], the server pinned: {shown.steered} steered")
-    console.print(daemon.table(COLUMNS, "flows", "--limit", ROWS), markup=False, highlight=False)
+    console.print(f"the server pinned: atfnd steers {shown['steered']} of {shown['flows']} flows")
     return shown
 
 
-def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
+def run(console: Console, pace: Pace) -> Found:
     """All rounds, the result file, the picture, the table and the sentence."""
     began = time.monotonic()
     if os.geteuid():
@@ -129,28 +112,29 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
     pinned = Cell(server, CONNECTIONS, pinned=True, saturated=False)
     cells = {"pinned": pinned, "unpinned": pinned._replace(pinned=False)}
     with (
-        make_bed() as bed,
+        lab_bed() as bed,
         bed.meter() as meter,
         closing(BusyCpus()) as busy,
         tempfile.TemporaryDirectory(prefix="atfnd-demo-") as scratch,
     ):
         if len(bed.cpus) < 2:
             raise OperatorError("the demo needs two CPUs: with one, every packet is local")
-        console.print(f"{bed.nic} is up: {len(bed.cpus)} queues, packets come by {bed.delivery}")
-        bench = Bench(bed, meter, busy, Path(scratch), tree, pace.alone_s)
+        console.print(f"{bed.nic} is up: {len(bed.cpus)} queues, packets come by NAPI threads")
+        bench = Bench(bed, meter, busy, Path(scratch), tree)
         found, shown = _measured(bench, cells, pace, console)
         notes = caveats(bed, [run for by in found.values() for runs in by.values() for run in runs])
     title = f"{server}, {CONNECTIONS} connections, {pace.per_s:,.0f} requests/s"
     if demo_report.enough(found):
-        demo_report.draw(title, found)
-        notes.append(f"drawn in {FOLDER / demo_report.PICTURE}.png")
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        (FOLDER / PICTURE).write_text(demo_report.picture(found))
+        notes.append(f"drawn in {FOLDER / PICTURE}")
     seconds, said = time.monotonic() - began, demo_report.sentence(found)
     result: dict[str, float | str | None] = {
         **demo_report.medians(found),
         "server": server,
         "says": said,
     }
-    result |= {**shown._asdict(), "seconds": round(seconds, 1)}
+    result |= {**shown, "seconds": round(seconds, 1)}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
     for note in notes:
@@ -169,11 +153,8 @@ def run(console: Console, make_bed: BedMaker, pace: Pace) -> Found:
 
 def main() -> None:
     """Exit 0 when every round ran; else one line and the error's code."""
-    parser = argparse.ArgumentParser(prog="python -m bench.demo", description=__doc__)
-    parser.add_argument("bed", nargs="?", choices=BEDS, default="lab")
-    make_bed, pace = BEDS[parser.parse_args().bed]
     with ended_in_order():
-        run(Console(width=None if sys.stdout.isatty() else COLUMNS), make_bed, pace)
+        run(Console(width=None if sys.stdout.isatty() else COLUMNS), PACE)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the demo found: table, picture, keys of build/run.json, and the sentence that the figures
-allow. Pure, but for the picture.
+allow. Pure.
 
 A ratio of atfnd to a rival, within the rounds, counts if its whole interval is on one side of 1. Of
 eight ratios of equals, one does so by chance in one demo of sixteen (eight rounds). CPU and p99 are
@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from bench import plot
+from bench.kit.picture import drawn
 from bench.stats import Estimate, median, ratios
-from bench.verdicts import ENOUGH, LOAD, OURS, Run
+from bench.verdicts import ENOUGH, OURS, Run, quiet
 
-__all__ = ["PICTURE", "Found", "counted", "draw", "enough", "medians", "sentence", "table"]
+__all__ = ["Found", "counted", "enough", "medians", "picture", "sentence", "table"]
 
-PICTURE = "demo"
 Found = Mapping[str, Mapping[str, Sequence[Run]]]  # by pinned or unpinned, by contender
 
 
@@ -93,28 +92,21 @@ def medians(found: Found) -> dict[str, float | None]:
 
 def _quiet(found: Found) -> Found:
     """Without the rounds in which others kept CPUs busy."""
-    loud = {
-        run.turn
-        for by_name in found.values()
-        for runs in by_name.values()
-        for run in runs
-        if run.others > LOAD
-    }
+    every = [run for by_name in found.values() for runs in by_name.values() for run in runs]
     return {
-        kind: {name: [run for run in runs if run.turn not in loud] for name, runs in of.items()}
-        for kind, of in found.items()
+        kind: {name: quiet(runs, every) for name, runs in of.items()} for kind, of in found.items()
     }
 
 
 def sentence(found: Found) -> str:
     """What may be said of CPU and p99, losses first."""
-    quiet = _quiet(found)
+    calm = _quiet(found)
     if not enough(found):
-        of_all, rounds = (len(each["pinned"][OURS]) for each in (found, quiet))
+        of_all, rounds = (len(each["pinned"][OURS]) for each in (found, calm))
         why = "Too noisy" if of_all >= ENOUGH else "Too few rounds"
         return f"{why}: {rounds} of {ENOUGH} quiet rounds. Nothing can be said of CPU and p99."
     said: dict[str, list[str]] = {"worse": [], "better": []}
-    for kind, by_name in quiet.items():
+    for kind, by_name in calm.items():
         for figure, name in product(FIGURES, by_name):
             if figure.judged and name != OURS:
                 ours, theirs = (list(map(figure.of, by_name[each])) for each in (OURS, name))
@@ -148,14 +140,16 @@ def counted(server: str, cells: Sequence[Mapping[str, Any]]) -> str | None:
     )
 
 
-def draw(title: str, found: Found) -> None:
-    """The picture: a panel for each figure. There must be `enough`."""
-    names = next(iter(found.values()))
+def picture(found: Found) -> str:
+    """Ratios to RSS within the quiet rounds, as SVG. There must be `enough`."""
     panels = {
-        figure.title: {
-            name: [each for kind in found if (each := _estimate(figure, found, kind, name))]
-            for name in names
+        f"{figure.title.partition(',')[0]} / RSS (less is better)": {
+            (kind, name): ratios(list(map(figure.of, runs)), list(map(figure.of, by_name["rss"])))
+            for kind, by_name in _quiet(found).items()
+            for name, runs in by_name.items()
+            if name != "rss"
         }
         for figure in FIGURES
+        if figure.judged
     }
-    plot.panels(PICTURE, title, list(found), panels)
+    return drawn(panels)

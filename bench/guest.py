@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from atfnd.errors import OperatorError
-from bench.counted import cells, costs, forwarding, observed, observing, pairs
+from bench.counted import cells, costs, forwarding, observed, pairs
 from bench.ending import ended_in_order
 from bench.machine import Machine, machine
 from bench.report import Report
@@ -41,11 +41,9 @@ class _Bench(NamedTuple):
 _COUNTED = emulated.Machine(sockets=2, cores=4, counted=True)
 _BENCHES = {
     "machine": _Bench(cells.measure, costs.report, _COUNTED),
-    "observed": _Bench(observing.measure, observed.report, _COUNTED),
-    "pairs": _Bench(pairs.matrix, pairs.matrix_report, _COUNTED),
-    "pairs-16": _Bench(
-        partial(pairs.matrix, cpus=16), pairs.matrix_report, replace(_COUNTED, cores=8)
-    ),
+    "observed": _Bench(observed.measure, observed.report, _COUNTED),
+    "pairs": _Bench(pairs.matrix, costs.report, _COUNTED),
+    "pairs-16": _Bench(partial(pairs.matrix, cpus=16), costs.report, replace(_COUNTED, cores=8)),
     "forward-counted": _Bench(
         forwarding.measure,
         costs.report,

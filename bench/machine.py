@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The machine a result was measured on: /proc, /sys and the versions of what built the programs."""
+"""The machine a result was measured on: /proc and /sys."""
 
 from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,17 +20,7 @@ class Machine(NamedTuple):
     kernel: str
     governor: str | None
     python: str
-    clang: str | None
-    libbpf: str | None
     load: tuple[float, float, float]  # averages when it was described
-
-
-def _first_line(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return done.stdout.splitlines()[0].strip() if done.stdout else None
 
 
 def _governor() -> str | None:
@@ -53,7 +42,5 @@ def machine() -> Machine:
         platform.release(),
         _governor(),
         platform.python_version(),
-        _first_line("clang", "--version"),
-        _first_line("pkg-config", "--modversion", "libbpf"),
         os.getloadavg(),
     )

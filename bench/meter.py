@@ -14,14 +14,13 @@ and in no share.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from atfnd.bpf.layout import Layout, layout_of
 from atfnd.model import FlowKey
 from bench.extension import _bench
 
-__all__ = ["FlowCount", "Meter", "Reaction", "Reading", "Totals"]
+__all__ = ["FlowCount", "Meter", "Reading", "Totals"]
 
 _MAPPED = bytes(10) + b"\xff\xff"
 _ANY = bytes(16)
@@ -33,13 +32,8 @@ class Totals(NamedTuple):
     local_segments: int
     remote_segments: int
     unknown_segments: int
-    local_skbs: int
-    remote_skbs: int
-    unknown_skbs: int
-    other_skbs: int
+    skbs: int
     untracked: int
-    superseded: int
-    lost: int
     local_bytes: int
     remote_bytes: int
     unseen_bytes: int
@@ -72,24 +66,6 @@ class FlowCount(NamedTuple):
     app_cpu: int
     local_bytes: int = 0  # as of Totals
     remote_bytes: int = 0
-
-    @property
-    def locality(self) -> float | None:
-        """Share of its segments delivered on the CPU of its last call; None without traffic."""
-        known = self.local_segments + self.remote_segments
-        return self.local_segments / known if known else None
-
-
-class Reaction(NamedTuple):
-    """An application changed CPU, and its packets followed. Times are CLOCK_MONOTONIC ns."""
-
-    key: FlowKey
-    changed_ns: int  # first socket call on the new CPU
-    last_remote_ns: int | None  # last delivery elsewhere after that
-    first_local_ns: int  # first delivery on the new CPU
-    remote_since: int  # segments delivered elsewhere in between
-    from_cpu: int
-    to_cpu: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +119,9 @@ class Meter:
         self._totals = _layout("meter_totals")
         self._key = _layout("meter_key")
         self._flow = _layout("meter_flow")
-        self._reaction = _layout("meter_reaction")
         tuple_fields = ("protocol", "local", "local_port", "remote", "remote_port")
         self._key_columns = _columns(self._key, *tuple_fields)
-        self._reaction_key = _columns(self._reaction, *tuple_fields)
         self._flow_columns = _columns(self._flow, *FlowCount._fields)
-        self._reaction_columns = _columns(self._reaction, *Reaction._fields[1:])
 
     def start(self) -> None:
         """Attach. OSError with the kernel's errno when it refuses."""
@@ -177,15 +150,6 @@ class Meter:
         }
         return Reading(self.totals(), flows)
 
-    def reactions(self) -> list[Reaction]:
-        """Moves reacted to since the last call, oldest first."""
-        found = []
-        for row in self._reaction.codec.iter_unpack(self._meter.drain()):
-            key = _key(*(row[i] for i in self._reaction_key))
-            changed, last_remote, *rest = (row[i] for i in self._reaction_columns)
-            found.append(Reaction(key, changed, last_remote or None, *rest))
-        return found
-
     def close(self) -> None:
         """Detach and free; a second close does nothing."""
         self._meter.close()
@@ -194,10 +158,5 @@ class Meter:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from atfnd.daemon.moving import carry_out
 from atfnd.errors import OperatorError
@@ -50,58 +50,25 @@ NOT_DONE = (Verdict.DEFERRED, Verdict.REFUSED)
 
 
 class Move(NamedTuple):
-    """One that ended. CLOCK_REALTIME; `done_ns` is when the rule was written and nothing held."""
+    """One that ended."""
 
     flow: int | None  # None: a queue
-    began_ns: int
-    done_ns: int
-    held: bool
-    ended: Ended | None  # None: it was not ours (RFS)
+    began_ns: int  # CLOCK_REALTIME
+    ended: Ended
 
     @property
     def done(self) -> bool:
-        return self.ended is None or self.ended.verdict not in NOT_DONE
+        return self.ended.verdict not in NOT_DONE
 
 
 class _Actuator(NicActuator):
-    """Notes when a move began, wrote and ended its hold: of one flow the last, of holds the one."""
+    """Notes when the last move of a flow began."""
 
     began_ns: dict[FlowKey, int]
-    done_ns: dict[FlowKey, int]
-    latest: FlowKey | None = None
-    held: set[FlowKey]
-    writes = 0
 
-    def watch(
-        self,
-        key: FlowKey,
-        origins: frozenset[int],
-        targets: frozenset[int],
-        through: frozenset[int],
-        cookie: int | None,
-    ) -> None:
-        self.began_ns[key], self.latest = time.time_ns(), key
-        self.held.discard(key)
-        super().watch(key, origins, targets, through, cookie)
-
-    def hold(self, queue: int, until_ns: int, drains: frozenset[int]) -> int:
-        quiesced_ns = super().hold(queue, until_ns, drains)
-        if self.latest is not None:
-            self.held.add(self.latest)
-        return quiesced_ns
-
-    def release(self, queue: int) -> bool:
-        unbroken = super().release(queue)
-        if self.latest is not None:
-            self.done_ns[self.latest] = time.time_ns()
-        return unbroken
-
-    def write(self, action: Action) -> Outcome:
-        outcome = super().write(action)
-        self.writes += 1
-        if action.key is not None:
-            self.done_ns[action.key] = time.time_ns()
-        return outcome
+    def watch(self, key: FlowKey, *rest: Any, **named: Any) -> None:
+        self.began_ns[key] = time.time_ns()
+        super().watch(key, *rest, **named)
 
 
 @dataclass
@@ -114,11 +81,6 @@ class Steering:
     streams: Sequence[Stream]
     queue_of: list[int]
     locations: list[int | None]
-
-    @property
-    def writes(self) -> int:
-        """Writes to the NIC since the flows have their rules."""
-        return self.actuator.writes
 
     def move(
         self,
@@ -152,7 +114,8 @@ class Steering:
                 if flow is None:
                     continue
                 if isinstance(each, Ended):
-                    found.append(self._move(flow, each))
+                    key, now_ns = self.streams[flow].key, time.time_ns()
+                    found.append(Move(flow, self.actuator.began_ns.get(key, now_ns), each))
                     live.remove(flow)
                     done += found[-1].done
                 elif not each.errno:
@@ -167,23 +130,15 @@ class Steering:
         for turn in range(count):
             old, new = cpus[turn % len(cpus)], cpus[(turn + 1) % len(cpus)]
             action = Action(
-                ActionKind.QUEUE_CPU,
-                self.watch.facts.name,
-                None,
-                None,
-                old,
-                new,
-                Code.UNSAID(),
-                "",
-                queue,
-            )
+                ActionKind.QUEUE_CPU, self.watch.facts.name, None, None, old, new, Code.UNSAID(),
+                "", queue,
+            )  # fmt: skip
             began_ns = time.time_ns()
             said = self._answers(Wanted(action, Mode.STRICT, frozenset({queue})), TimerDue())
-            done_ns = time.time_ns()
             while not (ended := [each for each in said if isinstance(each, Ended)]):
                 time.sleep(0.0002)
                 said = self._answers(*self.actuator.evidence(self.actuator.now_ns()), TimerDue())
-            found.append(Move(None, began_ns, done_ns, False, ended[0]))
+            found.append(Move(None, began_ns, ended[0]))
             time.sleep(max(0.0, began_ns / 1e9 + FOLLOW_EVERY_S - time.time()))
         return found
 
@@ -208,12 +163,6 @@ class Steering:
         )
         return Wanted(action, mode, frozenset({old}), frozenset(), cookie=stream.cookie)
 
-    def _move(self, flow: int, ended: Ended) -> Move:
-        key, now_ns = self.streams[flow].key, time.time_ns()
-        began_ns = self.actuator.began_ns.get(key, now_ns)
-        done_ns = max(began_ns, self.actuator.done_ns.get(key, began_ns))
-        return Move(flow, began_ns, done_ns, key in self.actuator.held, ended)
-
 
 @contextmanager
 def steering(
@@ -235,7 +184,7 @@ def steering(
         actuator = undo.enter_context(
             closing(_Actuator(nic, journal, undo_journal, lambda: watch.facts.queues))
         )
-        actuator.began_ns, actuator.done_ns, actuator.held = {}, {}, set()
+        actuator.began_ns = {}
         actuator.start()
         tried = carry_out(actuator.trial(nic.name), actuator.write)
         if tried is None or tried.errno:
@@ -251,7 +200,6 @@ def steering(
                 raise OperatorError(outcome.left, exit_code=1)
             locations.append(outcome.location)
         undo.callback(bed.clear_filters)
-        actuator.writes = 0
         port = read_port(watch.facts, watch.nic.interface, actuator.write_ns())
         if not holds:
             port = port._replace(holds_max=0)

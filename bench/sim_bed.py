@@ -13,7 +13,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 
 from atfnd.kernel.interrupts.irq import actions, set_affinity
 from atfnd.nic.driver import open_nic
@@ -21,37 +20,11 @@ from bench.bed import Bed, succeed
 from tests.guest.simpair import HOST, simnic
 from tests.guest.simpair import PEER as THERE
 
-__all__ = ["counted_bed", "sim_bed"]
+__all__ = ["counted_bed"]
 
 DEVICE, PEER_DEVICE, PEER = "sim0", "sim1", "peer"
-QUEUES = 4
 TABLE = 8192  # filter slots
 RING = 1024
-
-
-@contextlib.contextmanager
-def _bed(cpus: tuple[int, ...], spare: tuple[int, ...] = (), **changes: object) -> Iterator[Bed]:
-    """A queue with its interrupt on each of these CPUs."""
-    made = simnic(
-        queues=len(cpus), table=TABLE, ring=RING, location="explicit", overwrite="in_place",
-        drvname="hns3", **changes,
-    )  # fmt: skip
-    with made:
-        # there is no wire to cut a frame for: TCP's 64 KiB would arrive as one packet
-        succeed("ip", "netns", "exec", PEER, "ethtool", "-K", PEER_DEVICE, "tso", "off")
-        with contextlib.closing(open_nic(DEVICE)) as nic:
-            for index, cpu in enumerate(cpus):
-                nic.set_queue_cpu(index, cpu)
-            yield Bed(
-                DEVICE, DEVICE, None, PEER, HOST[socket.AF_INET], nic.ifindex, cpus, arfs=True,
-                peer_address=THERE[socket.AF_INET], spare=spare, delivery="interrupts of simnic",
-            )  # fmt: skip
-
-
-def sim_bed() -> AbstractContextManager[Bed]:
-    """One NIC of a queue and an interrupt per CPU; queue N's interrupt goes to CPU N. No NAPI has a
-    thread: ports' rules and queues that follow are what `strict` has."""
-    return _bed(tuple(range(QUEUES)))
 
 
 @contextlib.contextmanager
@@ -60,8 +33,20 @@ def counted_bed(clients: int = 2) -> Iterator[Bed]:
     take its interrupts."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     here, there = cpus[:-clients], cpus[-clients:]
-    with _bed(here, there, max_queues=len(here), dma=1) as bed:
-        theirs = [irq for irq, name in actions().items() if name.startswith(f"{PEER_DEVICE}-")]
-        for number, irq in enumerate(sorted(theirs)):
-            set_affinity(irq, {there[number % clients]})
-        yield bed
+    made = simnic(
+        queues=len(here), table=TABLE, ring=RING, location="explicit", overwrite="in_place",
+        drvname="hns3", max_queues=len(here), dma=1,
+    )  # fmt: skip
+    with made:
+        # there is no wire to cut a frame for: TCP's 64 KiB would arrive as one packet
+        succeed("ip", "netns", "exec", PEER, "ethtool", "-K", PEER_DEVICE, "tso", "off")
+        with contextlib.closing(open_nic(DEVICE)) as nic:
+            for index, cpu in enumerate(here):
+                nic.set_queue_cpu(index, cpu)
+            theirs = [irq for irq, name in actions().items() if name.startswith(f"{PEER_DEVICE}-")]
+            for number, irq in enumerate(sorted(theirs)):
+                set_affinity(irq, {there[number % clients]})
+            yield Bed(
+                DEVICE, DEVICE, None, PEER, HOST[socket.AF_INET], nic.ifindex, here, arfs=True,
+                peer_address=THERE[socket.AF_INET], spare=there,
+            )  # fmt: skip

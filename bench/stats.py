@@ -34,10 +34,10 @@ class Estimate(NamedTuple):
         return f"{value} [{low}, {high}]"
 
 
-def _binomial(n: int, q: float) -> list[float]:
-    """P(B = k) for k = 0..n, by logarithms: no overflow at large n."""
+def _binomial(n: int, q: float, most: int) -> list[float]:
+    """P(B = k) for k = 0..most, by logarithms: no overflow at large n."""
     if q in (0.0, 1.0):
-        return [float(k == n * int(q)) for k in range(n + 1)]
+        return [float(k == n * int(q)) for k in range(most + 1)]
     log_n = math.lgamma(n + 1)
     return [
         math.exp(
@@ -47,14 +47,14 @@ def _binomial(n: int, q: float) -> list[float]:
             + k * math.log(q)
             + (n - k) * math.log1p(-q)
         )
-        for k in range(n + 1)
+        for k in range(most + 1)
     ]
 
 
-def _ranks(n: int, q: float, confidence: float) -> tuple[int, int, float]:
+def _ranks(n: int, q: float) -> tuple[int, int, float]:
     """1-based ranks (r, s) of the interval's ends, each tail at most half of what is left out."""
-    chance = _binomial(n, q)
-    tail = (1 - confidence) / 2
+    chance = _binomial(n, q, n)
+    tail = (1 - CONFIDENCE) / 2
     r, below = 1, chance[0]  # below = P(B < r)
     while r < n and below + chance[r] <= tail:
         below += chance[r]
@@ -66,7 +66,7 @@ def _ranks(n: int, q: float, confidence: float) -> tuple[int, int, float]:
     return r, s, 1 - below - above
 
 
-def quantile(samples: Iterable[float], q: float, confidence: float = CONFIDENCE) -> Estimate:
+def quantile(samples: Iterable[float], q: float) -> Estimate:
     """The q-quantile (linear between neighbours) with its interval; ValueError without samples."""
     ordered = sorted(samples)
     n = len(ordered)
@@ -78,33 +78,31 @@ def quantile(samples: Iterable[float], q: float, confidence: float = CONFIDENCE)
     # min/max: rounding must not push the value past its neighbours
     value = ordered[left] + (at - left) * (ordered[right] - ordered[left])
     value = min(max(value, ordered[left]), ordered[right])
-    r, s, coverage = _ranks(n, q, confidence)
+    r, s, coverage = _ranks(n, q)
     low, high = min(ordered[r - 1], value), max(ordered[s - 1], value)
     return Estimate(value, low, high, max(0.0, min(1.0, coverage)), n)
 
 
-def median(samples: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
+def median(samples: Iterable[float]) -> Estimate:
     """The median with its interval."""
-    return quantile(samples, 0.5, confidence)
+    return quantile(samples, 0.5)
 
 
-def ratios(
-    ours: Sequence[float], rival: Sequence[float], confidence: float = CONFIDENCE
-) -> Estimate:
+def ratios(ours: Sequence[float], rival: Sequence[float]) -> Estimate:
     """Median of the per-round ratios ours/rival: what both felt in a round cancels out."""
-    return median([a / b for a, b in zip(ours, rival, strict=True)], confidence)
+    return median([a / b for a, b in zip(ours, rival, strict=True)])
 
 
-def proportion(count: int, n: int, confidence: float = CONFIDENCE) -> Estimate:
+def proportion(count: int, n: int) -> Estimate:
     """`count` of `n` trials as a share, with its exact interval (Clopper and Pearson, Biometrika,
     1934). Of none, or of all, the one-sided one: none of n bounds the share at about 3/n.
     ValueError: without trials, or with more hits than those."""
     if not 0 <= count <= n or not n:
         raise ValueError(f"no share of {count} in {n} trials")
-    tail = 1 - confidence if count in (0, n) else (1 - confidence) / 2
+    tail = 1 - CONFIDENCE if count in (0, n) else (1 - CONFIDENCE) / 2
     low = 0.0 if not count else _share(lambda share: _at_most(count - 1, n, share) > 1 - tail)
     high = 1.0 if count == n else _share(lambda share: _at_most(count, n, share) > tail)
-    return Estimate(count / n, low, high, confidence, n)
+    return Estimate(count / n, low, high, CONFIDENCE, n)
 
 
 def _share(below: Callable[[float], bool]) -> float:
@@ -118,10 +116,4 @@ def _share(below: Callable[[float], bool]) -> float:
 
 def _at_most(count: int, n: int, share: float) -> float:
     """P(B <= count) of binomial(n, share)."""
-    if share in (0.0, 1.0):
-        return 1.0 - share
-    log_n, log_p, log_q = math.lgamma(n + 1), math.log(share), math.log1p(-share)
-    return math.fsum(
-        math.exp(log_n - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * log_p + (n - k) * log_q)
-        for k in range(count + 1)
-    )
+    return math.fsum(_binomial(n, share, count))

@@ -9,13 +9,13 @@ reported first. Saturated, p99 is not judged: there a request waits for its turn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from bench.stats import Estimate, median, ratios
 
-__all__ = ["ENOUGH", "LOAD", "MEASURES", "OURS", "Judged", "Run", "Verdict", "judged"]
+__all__ = ["ENOUGH", "LOAD", "MEASURES", "OURS", "Judged", "Run", "Verdict", "judged", "quiet"]
 
 OURS, RIVALS = "atfnd", ("rss", "rfs")
 LOAD = 0.5  # of a CPU: what else may run
@@ -34,9 +34,7 @@ class Run(NamedTuple):
     cpu_ns: float  # of an operation
     daemon: float  # of a core
     handoffs: float  # of an operation
-    switches: float  # of an operation
     read_locality: float | None  # 0 to 1; None: the sockets are not connected
-    lost: int  # requests
     others: float  # CPUs that others kept busy just before
 
 
@@ -71,6 +69,12 @@ class Judged(NamedTuple):
     cell: str
     verdict: Verdict
     ratios: dict[str, tuple[str, Estimate]]
+
+
+def quiet(runs: Sequence[Run], of_all: Iterable[Run]) -> list[Run]:
+    """Without the rounds in which others kept CPUs busy, in any run of all."""
+    loud = {run.turn for run in of_all if run.others > LOAD}
+    return [run for run in runs if run.turn not in loud]
 
 
 def judged(cell: str, runs: Sequence[Run]) -> Judged:

@@ -29,7 +29,7 @@ def test_the_table_names_files_that_are_there() -> None:
     ("file", "expected"),
     [
         ("test_new.py", {"quick"}),
-        ("test_bench_owners.py", {"demand", "alone"}),
+        ("test_bench_ordering.py", {"demand", "alone"}),
         ("test_bench_demo.py", {"full", "alone"}),
         ("test_guest.py", {"full", "alone"}),
         ("test_mutants.py", {"demand"}),

@@ -121,7 +121,7 @@ def filtered(bed: Bed, protocol: str, *, queue: int) -> Iterator[None]:
 def _atfnd(bed: Bed, protocol: str) -> Iterator[Daemon]:
     """What the daemon does regularly takes the share of a CPU that it takes of a real one."""
     os.environ["ATFND_PACE"] = str(1 / (SLOWER * _count(bed)))
-    policy = follow_tcp(bed.order, unowned="keep", protocol=protocol)
+    policy = follow_tcp(unowned="keep", protocol=protocol)
     with contenders.atfnd(bed, policy) as daemon:
         yield daemon
 

@@ -22,10 +22,11 @@ from bench.servers import PACKAGES, PACKED, SERVERS
 from tests.guest.fetch import programs
 from tests.guest.machine import Machine
 
-__all__ = ["CELLS", "CPUS", "Keeping", "cells", "keep", "of_papers", "run", "wanted"]
+__all__ = ["CELLS", "CPUS", "OBSERVED", "Keeping", "cells", "count", "keep", "observed"]
+__all__ += ["of_papers", "run", "wanted"]
 
 CELLS = Path(__file__).parents[1] / "machine.json"
-PAPERS = CELLS.with_name("papers.json")
+PAPERS, OBSERVED = CELLS.with_name("papers.json"), CELLS.with_name("observed.json")
 CPUS = min(CLIENTS)  # if nothing else is asked for
 KEY = ("server", "pinned", "load", "cpus", "connections", "contender")
 
@@ -60,6 +61,23 @@ def of_papers(name: str, rounds: int) -> Report:
     found = guest.run(name, rounds, said=Keeping(commit, PAPERS))
     found.name = name
     found.notes.append(f"its cells are in {PAPERS.parent.name}/{PAPERS.name}")
+    return found
+
+
+def count(rounds: int) -> Report:
+    """What observing, deciding and moving execute (observed.py), in a guest."""
+    programs(PACKED, *PACKAGES)
+    return guest.run("observed", rounds)
+
+
+def observed(rounds: int) -> Report:
+    """The same, and replace what was kept in `bench/observed.json`. A test counts again and
+    compares."""
+    found = count(rounds)
+    figures = {what: round(each, 3) for what, each in found.samples["figures"].items()}
+    document = {"requests": found.samples["requests"], "figures": figures}
+    OBSERVED.write_text(json.dumps(document, indent=1) + "\n")
+    found.notes.append(f"kept in {OBSERVED.parent.name}/{OBSERVED.name}")
     return found
 
 

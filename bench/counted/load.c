@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* What runs in the guest while it is counted. It gives the plugin its orders, so that a window has
- * exact edges and no process is started in it.
+ * exact edges and no process is started in it. On a real machine they do nothing, and `ask` is the
+ * client of the benches on the lab NIC (bench/traffic/requests.py).
  *
  *   load mark
  *   load pingpong CPU CPU ROUNDS [SPINIDLE.KO]
@@ -18,7 +19,8 @@
  * as long as the first one; PROLOGUE is sent once on each connection. It says "connected" and asks
  * seldom, until SIGUSR1 comes: then idle CPUs spin, the cache model is on, and the windows are
  * measured. Prints a line of JSON for each window. Times are virtual. SERVER_CPUS: interrupts of
- * the CPUs below this number are counted.
+ * the CPUs below this number are counted. CPUS `-`: one thread, on any CPU. SPINIDLE.KO `-`: idle
+ * CPUs stay as they are, times are real, and it says "measuring" and "measured" around each window.
  *
  * `short`: a connection for each request, which the server closes. `udp`: a datagram that is lost
  * is not asked for again.
@@ -56,7 +58,7 @@
 #define SLICES_EQUAL() ORDER(3)
 #define SLICES_OF_QEMU() ORDER(4)
 
-enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 14, SELDOM_US = 50000, QUIET_MS = 100 };
+enum { MOST_CLIENTS = 8, MOST_ANSWERS = 1 << 17, SELDOM_US = 50000, QUIET_MS = 100 };
 enum { ROOM = 1 << 18 }; /* for a request, in a socket */
 
 struct bytes {
@@ -364,7 +366,8 @@ static void *serve_connections(void *data)
 	struct client *client = data;
 	struct epoll_event events[64];
 
-	run_on(client->cpu);
+	if (client->cpu >= 0)
+		run_on(client->cpu);
 	prctl(PR_SET_TIMERSLACK, 1); /* ns */
 	srand48_r(now_ns(), &client->chance);
 	for (;;) {
@@ -388,7 +391,14 @@ static uint64_t answers(int count)
 	return all;
 }
 
-static void window(int count, int server_cpus, int window_ms)
+static void say(const char *word)
+{
+	puts(word);
+	fflush(stdout);
+}
+
+/* `says`: when it begins, and when it is over. */
+static void window(int count, int server_cpus, unsigned int window_ms, bool says)
 {
 	static uint32_t took_ns[MOST_CLIENTS * MOST_ANSWERS];
 	struct interrupts before = interrupts(server_cpus), after;
@@ -397,6 +407,8 @@ static void window(int count, int server_cpus, int window_ms)
 
 	for (int i = 0; i < count; i++)
 		__atomic_store_n(&clients[i].kept, 0, __ATOMIC_RELAXED);
+	if (says)
+		say("measuring");
 	__atomic_store_n(&measuring, true, __ATOMIC_RELAXED);
 	began = now_ns();
 	asked = answers(count);
@@ -406,6 +418,8 @@ static void window(int count, int server_cpus, int window_ms)
 	asked = answers(count) - asked;
 	began = now_ns() - began;
 	__atomic_store_n(&measuring, false, __ATOMIC_RELAXED);
+	if (says)
+		say("measured");
 	after = interrupts(server_cpus);
 	for (int i = 0; i < count; i++) {
 		uint32_t of = __atomic_load_n(&clients[i].kept, __ATOMIC_RELAXED);
@@ -419,8 +433,7 @@ static void window(int count, int server_cpus, int window_ms)
 	       (uintmax_t)(after.of_nic - before.of_nic));
 	for (uint32_t i = 0; i < kept; i++)
 		printf("%s%u", i ? ", " : "", took_ns[i]);
-	puts("]}");
-	fflush(stdout);
+	say("]}");
 }
 
 static int start_clients(char *of_cpus, int connections)
@@ -429,7 +442,7 @@ static int start_clients(char *of_cpus, int connections)
 
 	for (char *rest, *cpu = strtok_r(of_cpus, ",", &rest); cpu && count < MOST_CLIENTS;
 	     cpu = strtok_r(NULL, ",", &rest))
-		clients[count++].cpu = atoi(cpu);
+		clients[count++].cpu = strcmp(cpu, "-") ? atoi(cpu) : -1;
 	for (int i = 0; i < count; i++) {
 		struct client *client = &clients[i];
 
@@ -538,6 +551,7 @@ static void receive(uint32_t bytes)
 
 static void measure(char **words)
 {
+	const char *module = strcmp(words[11], "-") ? words[11] : NULL;
 	int server_cpus = atoi(words[6]), count, signal;
 	sigset_t go;
 
@@ -553,17 +567,17 @@ static void measure(char **words)
 	count = start_clients(words[5], atoi(words[4]));
 	if (atof(words[7]) > 0)
 		gap_ns = count * 1e9 / atof(words[7]);
-	run_on(clients[count - 1].cpu);
-	puts("connected");
-	fflush(stdout);
+	if (clients[count - 1].cpu >= 0)
+		run_on(clients[count - 1].cpu);
+	say("connected");
 	sigwait(&go, &signal);
-	begin(words[11]);
+	begin(module);
 	__atomic_store_n(&seldom, false, __ATOMIC_RELAXED);
 	usleep(atoi(words[8]) * 1000);
 	for (int i = 0; i < atoi(words[10]); i++)
-		window(count, server_cpus, atoi(words[9]));
+		window(count, server_cpus, atoi(words[9]), !module);
 	__atomic_store_n(&seldom, true, __ATOMIC_RELAXED);
-	end(words[11]);
+	end(module);
 }
 
 static void watch_others(char **words)
@@ -572,7 +586,7 @@ static void watch_others(char **words)
 	begin(words[4]);
 	usleep(atoi(words[1]) * 1000);
 	for (int i = 0; i < atoi(words[3]); i++)
-		window(0, atoi(words[0]), atoi(words[2]));
+		window(0, atoi(words[0]), atoi(words[2]), false);
 	end(words[4]);
 }
 

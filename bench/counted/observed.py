@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What observing and deciding execute: instructions of each BPF program of the observer for a run,
-while redis answers, and of the engine (deciding.py). Pure."""
+"""What observing and deciding execute, counted in the counted guest: instructions of each BPF
+program of the daemon for a run, armed, while redis answers as in cells.py; and then of the engine
+by itself (deciding.py)."""
 
 from __future__ import annotations
 
@@ -8,14 +9,36 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bench.counted import cells, programs
+from bench.counted.deciding import FLOWS, Decider, Figures
+from bench.counted.deciding import measure as decided
 from bench.report import Report
 from bench.stats import Estimate
 
-__all__ = ["TOLERANCE", "Figures", "differing", "figures", "report"]
+__all__ = ["TOLERANCE", "differing", "figures", "measure", "report"]
 
 TOLERANCE = 0.02
 OFTEN = 0.1  # a program that runs less often for a request is not compared: too few runs
-Figures = dict[str, float]  # instructions, by what they are of
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Windows, and figures by what they are of. OperatorError: as in `cells.measure`."""
+    deciders = list(map(Decider, FLOWS))  # before anything is instrumented, which is slow
+    cpus = min(cells.CLIENTS)
+    with cells.serving("redis", cpus) as bench:
+        # All flows have to be steered: `used()` of one that RSS delivers to its thread's CPU takes
+        # another way, and how many are so depends on where they hash.
+        bench.bed.deliver_all_to(bench.bed.cpus.index(cells.NEIGHBOUR))
+        with cells.CONTENDERS["atfnd"](bench.bed, "tcp") as daemon:
+            names = programs.counted()
+            cells.start(cpus)
+            windows = [w for _ in range(rounds) for w in bench.measured("saturated", 0, daemon)]
+    return {
+        "requests": sum(window["requests"] for window in windows),
+        "figures": figures(names, windows) | decided(deciders, cells.COUNTS),
+        "windows": windows,
+        "names": names,
+    }
 
 
 def figures(names: Sequence[str], windows: Iterable[Mapping[str, Any]]) -> Figures:

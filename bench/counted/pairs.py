@@ -8,17 +8,15 @@ servers that share two CPUs, of one socket or of both, pinned or not (the first 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from bench import plot
-from bench.counted import cells, costs
+from bench.counted import cells
 from bench.daemon import Daemon
-from bench.report import Report
 from bench.servers import threads_of
 
-__all__ = ["CPUS", "SHARED", "matrix", "matrix_report", "shared"]
+__all__ = ["CPUS", "SHARED", "matrix", "shared"]
 
 CPUS = min(cells.CLIENTS)
 
@@ -36,12 +34,6 @@ SHARED = {
     "two-sockets": Shared((2, 4), streams=(40, 200, 1000)),
     "one-socket-free": Shared((2, 3), pinned=False),
     "two-sockets-free": Shared((2, 4), pinned=False),
-}
-PICTURES: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
-    "throughput": ("requests a ms of the model", lambda cell: cell["requests_per_s"] / 1000),
-    "instructions": ("instructions", lambda cell: cell["instructions_per_request"]),
-    "lines": ("lines moved", lambda cell: cell["lines_per_request"]),
-    "estimate": ("estimate for EPYC, µs", lambda cell: cell["estimate_ns"]["EPYC"] / 1000),
 }
 Cells = Iterator[dict[str, Any]]
 
@@ -84,21 +76,6 @@ def shared(rounds: int, where: str) -> dict[str, Any]:
                         yield _cell(here, f"{where}: {name}, {streams}", rounds, daemon)
 
     return cells.collected({"pinned": pinned, "cpus": CPUS, "server": "redis-set-2"}, found())
-
-
-def matrix_report(measured: dict[str, Any]) -> Report:
-    """From what `matrix` found: with a picture for each of some figures."""
-    several = "" if measured["cpus"] == CPUS else f"-{measured['cpus']}"
-    found = costs.report(measured)
-    pairs = {each["contender"]: each for each in found.samples["cells"]}
-    cpus = list(dict.fromkeys(name.split(" to ")[1] for name in pairs))
-    for name, (what, of) in PICTURES.items():
-        values = [[of(pairs[f"{flow} to {app}"]) for app in cpus] for flow in cpus]
-        axes = ("the server's CPU", "the CPU that receives")
-        plot.heat(
-            f"counted-pairs{several}-{name}", f"a request of 4000 bytes: {what}", axes, cpus, values
-        )
-    return found
 
 
 def _cell(

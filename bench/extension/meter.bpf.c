@@ -50,14 +50,6 @@ struct {
 	__type(value, struct meter_totals);
 } totals SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
-} reactions SEC(".maps");
-
-/* Keeps the struct in our BTF, where the Python side reads its layout. */
-const struct meter_reaction *reaction_layout __attribute__((unused));
-
 static struct meter_totals *this_cpu_totals(void)
 {
 	__u32 zero = 0;
@@ -105,7 +97,7 @@ static int socket_call(struct sock *sk)
 		return 0;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow) {
-		struct meter_flow fresh = { .app_cpu = cpu, .from_cpu = cpu };
+		struct meter_flow fresh = { .app_cpu = cpu };
 
 		if (bpf_map_update_elem(&flows, &key, &fresh, BPF_NOEXIST) == -E2BIG)
 			count->untracked++;
@@ -113,15 +105,8 @@ static int socket_call(struct sock *sk)
 	}
 	if (flow->app_cpu == cpu)
 		return 0;
-	if (__sync_lock_test_and_set(&flow->pending, 0))
-		count->superseded++;
-	flow->changed_ns = bpf_ktime_get_ns();
-	flow->last_remote_ns = 0;
-	flow->remote_since = 0;
-	flow->from_cpu = flow->app_cpu;
 	flow->moves++;
 	flow->app_cpu = cpu;
-	__sync_lock_test_and_set(&flow->pending, 1);
 	return 0;
 }
 
@@ -242,28 +227,6 @@ static __u32 segments_of(struct sk_buff *skb)
 	return segments ?: 1;
 }
 
-static void react(struct meter_key *key, struct meter_flow *flow, struct meter_totals *count)
-{
-	struct meter_reaction *reaction = bpf_ringbuf_reserve(&reactions, sizeof(*reaction), 0);
-
-	if (!reaction) {
-		count->lost++;
-		return;
-	}
-	__builtin_memcpy(reaction->remote, key->remote, 16);
-	__builtin_memcpy(reaction->local, key->local, 16);
-	reaction->remote_port = key->remote_port;
-	reaction->local_port = key->local_port;
-	reaction->protocol = key->protocol;
-	reaction->changed_ns = flow->changed_ns;
-	reaction->last_remote_ns = flow->last_remote_ns;
-	reaction->first_local_ns = bpf_ktime_get_ns();
-	reaction->remote_since = flow->remote_since;
-	reaction->from_cpu = flow->from_cpu;
-	reaction->to_cpu = flow->app_cpu;
-	bpf_ringbuf_submit(reaction, 0);
-}
-
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(on_delivery, struct sk_buff *skb)
 {
@@ -275,31 +238,21 @@ int BPF_PROG(on_delivery, struct sk_buff *skb)
 
 	if (!count || dev->ifindex != (int)ifindex || dev->nd_net.net->ns.inum != netns)
 		return 0;
-	if (key_of_packet(skb, &key)) {
-		count->other_skbs++;
+	if (key_of_packet(skb, &key))
 		return 0;
-	}
 	segments = segments_of(skb);
+	count->skbs++;
 	flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow && key.protocol == IPPROTO_UDP)
 		flow = unconnected(&key);
 	if (!flow) {
-		count->unknown_skbs++;
 		count->unknown_segments += segments;
 	} else if (flow->app_cpu == bpf_get_smp_processor_id()) {
-		count->local_skbs++;
 		count->local_segments += segments;
 		__sync_fetch_and_add(&flow->local_segments, segments);
-		if (flow->pending && __sync_lock_test_and_set(&flow->pending, 0))
-			react(&key, flow, count);
 	} else {
-		count->remote_skbs++;
 		count->remote_segments += segments;
 		__sync_fetch_and_add(&flow->remote_segments, segments);
-		if (flow->pending) {
-			flow->last_remote_ns = bpf_ktime_get_ns();
-			__sync_fetch_and_add(&flow->remote_since, segments);
-		}
 	}
 	return 0;
 }

@@ -5,13 +5,11 @@
 #include "ext.h"
 
 const void *meter_program(size_t *size);
-const void *pollers_program(size_t *size);
 
 static PyObject *layout(PyObject *self, PyObject *args)
 {
 	static const struct ext_program programs[] = {
 		{ "meter", meter_program },
-		{ "pollers", pollers_program },
 		{ NULL, NULL },
 	};
 
@@ -26,12 +24,12 @@ static PyMethodDef module_methods[] = {
 };
 
 extern PyMethodDef clause_methods[];
-extern PyType_Spec arrivals_type, meter_type, pollers_type;
+extern PyType_Spec meter_type;
 
 static int module_exec(PyObject *module)
 {
 	PyMethodDef *const functions[] = { module_methods, clause_methods, NULL };
-	PyType_Spec *const types[] = { &arrivals_type, &meter_type, &pollers_type, NULL };
+	PyType_Spec *const types[] = { &meter_type, NULL };
 
 	return ext_add(module, functions, types);
 }
@@ -44,7 +42,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module_def = {
 	PyModuleDef_HEAD_INIT,
 	.m_name = "_bench",
-	.m_doc = "The meter, and the counts of polls and frames.",
+	.m_doc = "The meter.",
 	.m_slots = module_slots,
 };
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +17,14 @@ from pathlib import Path
 from atfnd.errors import OperatorError
 from atfnd.kernel.system.mount import libc
 from atfnd.kernel.system.netns import RUN_DIR
+from atfnd.model import Cpu
 from atfnd.observe.machine.topology import topology
 from bench.ending import ended_in_order
-from bench.kit.host import described
 from bench.kit.measuring import FULL, SHORT, measure, seconds
 from bench.kit.page import page
+from bench.machine import machine
 
-__all__ = ["main"]
+__all__ = ["described", "layout", "main"]
 
 REPORT = Path("report.html")
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -47,6 +49,37 @@ def _nothing_left() -> Iterator[None]:
 
 def _say(words: str) -> None:
     print(f"kit: {words}", flush=True)
+
+
+def described(cpus: Sequence[Cpu]) -> dict[str, str]:
+    """What is said of a machine, by name."""
+    host = machine()
+    try:
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", "not said")
+    except OSError:
+        system = "not said"
+    return {
+        "processor": host.cpu or "not said",
+        "CPUs": layout(cpus),
+        "frequency governor": host.governor or "not said",
+        "memory": f"{host.memory_bytes / 2**30:.0f} GiB",
+        "kernel": host.kernel,
+        "system": system,
+        "Python": host.python,
+        "load average before": f"{host.load[0]:.1f}",
+    }
+
+
+def layout(cpus: Sequence[Cpu]) -> str:
+    """How many of each, of those that say so."""
+    parts: dict[str, set[object]] = {
+        "cores": {cpu.smt for cpu in cpus},
+        "last-level caches": {cpu.llc for cpu in cpus if cpu.llc},
+        "NUMA nodes": {cpu.node for cpu in cpus if cpu.node is not None},
+        "sockets": {cpu.package for cpu in cpus if cpu.package is not None},
+    }
+    counts = (f"{len(found)} {name}" for name, found in parts.items() if found)
+    return f"{len(cpus)} ({', '.join(counts)})"
 
 
 def main() -> None:

@@ -27,10 +27,9 @@ from atfnd.nic.lab.device import MAX_QUEUES
 from atfnd.observe.machine.busy import BusyCpus
 from atfnd.observe.machine.topology import topology
 from bench.applications import LIGHT, Bench, Cell, caveats, kept_busy, placed
-from bench.bed import Bed, lab_bed
-from bench.contenders import SYSCTL, atfnd, in_turn, rfs, rss
+from bench.bed import Bed, apart, lab_bed
+from bench.contenders import SYSCTL, Contender, atfnd, in_turn, rfs, rss
 from bench.daemon import Daemon, follow_tcp
-from bench.queues import apart
 from bench.verdicts import Run
 
 __all__ = ["FULL", "SHORT", "Measured", "Parts", "Plan", "measure", "parts", "seconds"]
@@ -39,8 +38,6 @@ CONNECTIONS = 16
 WARM_S, SETTLE_S, WINDOW_S = 0.7, 4.0, 1.0  # the daemon looks at loads every two seconds
 OVERHEAD_S, START_S = 0.6, 2.5  # of a window: server and clients; of a daemon
 CLIENT_CORES = 2  # one sends, one plays the wire
-
-Contender = Callable[[Bed], AbstractContextManager[Daemon | None]]
 
 
 class Plan(NamedTuple):
@@ -102,7 +99,7 @@ def contending(found: Parts) -> dict[str, Contender]:
     wanted = {"same core": found.serving[0], "neighbour": found.neighbour}
 
     def daemon(bed: Bed) -> AbstractContextManager[Daemon]:
-        return atfnd(bed, follow_tcp(bed.order, unowned="keep"))
+        return atfnd(bed, follow_tcp(unowned="keep"))
 
     def filter_to(cpu: int) -> Contender:
         return lambda bed: placed(bed, cpu)
@@ -147,7 +144,7 @@ def measure(plan: Plan, programs: Path, say: Callable[[str], None]) -> Measured:
         closing(BusyCpus()) as busy,
         tempfile.TemporaryDirectory() as scratch,
     ):
-        program = programs / "requests"
+        program = programs / "load"
         bench = Bench(bed, meter, busy, Path(scratch), programs, program=program)
         rates = {server: LIGHT * bench.limit(_cells(server)[0]) for server in plan.servers}
         contenders = contending(found)

@@ -17,7 +17,7 @@ from atfnd.model.topology import cpu_list
 from bench.kit.measuring import Measured
 from bench.kit.picture import drawn
 from bench.stats import Estimate, median, ratios
-from bench.verdicts import ENOUGH, LOAD, MEASURES, OURS, Judged, Run, Verdict, judged
+from bench.verdicts import ENOUGH, LOAD, MEASURES, OURS, Judged, Run, Verdict, judged, quiet
 
 __all__ = ["answered", "page", "said"]
 
@@ -121,11 +121,10 @@ def said(by_cell: ByCell) -> str:
 
 def _judged(cell: str, runs: Sequence[Run]) -> tuple[Judged, str | None]:
     """The ratios of a cell, and the word for it. None: too few rounds were quiet."""
-    loud = {run.turn for run in runs if run.others > LOAD}
-    quiet = [run for run in runs if run.turn not in loud]
-    if len({run.turn for run in quiet}) < ENOUGH:
+    calm = quiet(runs, runs)
+    if len({run.turn for run in calm}) < ENOUGH:
         return judged(cell, runs), None
-    one = judged(cell, quiet)
+    one = judged(cell, calm)
     return one, WORDS[one.verdict]
 
 

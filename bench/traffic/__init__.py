@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Workloads: requests, messages, numbered datagrams, frames, clients of the API.
+"""Workloads: requests, numbered datagrams, frames, clients of the API.
 
 Each program here is a process of its own inside a namespace (see `bench.children`), one thread
 each, so that "the application's CPU" is the CPU that process is pinned to.
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import signal
 
-__all__ = ["BACKLOG", "leave_on_sigterm"]
-
-BACKLOG = 4096  # net.core.somaxconn
+__all__ = ["leave_on_sigterm"]
 
 
 def leave_on_sigterm() -> None:

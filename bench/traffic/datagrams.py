@@ -26,7 +26,7 @@ __all__ += ["received", "sent"]
 SOURCE = Path(__file__).with_suffix(".c")
 PORT, PEER_PORT = 10_000, 4000
 LATE = 1 << 31
-_record = struct.Struct("=qII")
+_record = struct.Struct("=qI4x")
 
 
 class Load(NamedTuple):
@@ -61,13 +61,8 @@ class Datagram(NamedTuple):
     """One that arrived. CLOCK_REALTIME."""
 
     received_ns: int
-    delay_ns: int  # since it was sent
     flow: int
     late: bool  # a higher number of its flow came before it
-
-    @property
-    def sent_ns(self) -> int:
-        return self.received_ns - self.delay_ns
 
 
 class Traffic(NamedTuple):
@@ -104,8 +99,8 @@ def built(folder: Path) -> Path:
 
 def read_log(log: bytes) -> Iterator[Datagram]:
     """`struct record` after `struct record`."""
-    for received_ns, delay_ns, flow in _record.iter_unpack(log):
-        yield Datagram(received_ns, delay_ns, flow & ~LATE, bool(flow & LATE))
+    for received_ns, flow in _record.iter_unpack(log):
+        yield Datagram(received_ns, flow & ~LATE, bool(flow & LATE))
 
 
 @contextmanager

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import demo, plot, servers
-from bench.bed import lab_bed
+from bench import demo, servers
 from bench.counted.kept import cells
 from bench.demo import Pace
-from bench.demo_report import Found, counted, draw, enough, medians, sentence, table
+from bench.demo_report import Found, counted, enough, medians, picture, sentence, table
 from bench.verdicts import Run
 
 __all__: list[str] = []
 
-RUN = Run(0, "", "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 2.0, 0.5, 0, 0.0)
+RUN = Run(0, "", "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 0.5, 0.0)
 SAME = (1.0, 0.98, 1.02, 1.0, 1.01, 0.99, 1.0, 1.0)
 MORE, LESS = (1.2,) * 7 + (1.1,), (0.8,) * 7 + (0.9,)
 NO_DIFFERENCE = "No difference here: neither CPU nor p99 of a request changes beyond the noise."
@@ -58,7 +57,7 @@ def test_it_runs_where_nothing_can_be_downloaded(
     monkeypatch.setattr(demo, "RESULT", tmp_path / "run.json")
     monkeypatch.setattr(servers, "INSTALLED", nothing_downloaded)
     said = io.StringIO()
-    demo.run(Console(file=said, width=80), lab_bed, Pace(400.0, 1, 3.0, 1.0))
+    demo.run(Console(file=said, width=80), Pace(400.0, 1, 3.0, 1.0))
     result = json.loads((tmp_path / "run.json").read_text())
     assert result["server"] == "rr"
     assert result["locality_atfnd"] > result["locality_rss"]
@@ -68,7 +67,7 @@ def test_it_runs_where_nothing_can_be_downloaded(
             assert result[f"cpu_us_per_request_{name}{kind}"] is None  # one round says nothing
     assert result["handoffs_per_1000_requests_rfs"] > 0
     assert 0 < result["steered"] <= result["flows"]
-    assert "atfnctl flows" in said.getvalue()
+    assert "the server pinned: atfnd steers" in said.getvalue()
     last = said.getvalue().splitlines()[-1]
     assert last == result["says"]
     assert last.startswith("Too few rounds: ")
@@ -107,10 +106,24 @@ def test_the_counted_machine_says_what_it_has_of_a_server() -> None:
     assert "see docs/internals/machine.md" in (counted("redis", cells()) or "")
 
 
-def test_no_difference_is_said_to_be_none() -> None:
-    assert sentence(found()) == NO_DIFFERENCE
-    once = (*MORE[:7], 1.0)  # not in each round
-    assert sentence(found(once)) == NO_DIFFERENCE
+WORSE = "Here atfnd is worse in CPU/request (pinned, 1.2 [1.1, 1.2] × RSS)"
+ONCE = (1.0, *MORE[1:])  # not in each round
+
+
+@pytest.mark.parametrize(
+    ("those", "said"),
+    [
+        (found(), NO_DIFFERENCE),
+        (found(ONCE), NO_DIFFERENCE),
+        (found(ONCE, others=(0.6, *[0.4] * 7)), WORSE),  # that round was loud
+        (found(MORE[:6], MORE, MORE[:6]), "Here atfnd is worse in"),
+        (found(MORE[:5], MORE, MORE[:5]), "Too few rounds: 5 of 6 quiet rounds. Nothing can be"),
+        (found(MORE, LESS, others=[0.6] * 8), "Too noisy: 0 of 6 quiet rounds. Nothing can be"),
+        (found(p99=MORE), "Here atfnd is worse in p99 (pinned, 1.2 [1.1, 1.2] × RSS)"),
+    ],
+)
+def test_the_sentence_says_what_the_quiet_rounds_allow(those: Found, said: str) -> None:
+    assert sentence(those).startswith(said)
 
 
 def test_losses_come_first_and_each_says_where_and_against_what() -> None:
@@ -120,26 +133,15 @@ def test_losses_come_first_and_each_says_where_and_against_what() -> None:
         " RSS), CPU/request (pinned, 0.8 [0.8, 0.9] × RFS); else there is no difference beyond the"
         " noise."
     )
-    assert "worse in p99 (pinned, 1.2 [1.1, 1.2] × RSS)" in sentence(found(p99=MORE))
 
 
-def test_few_rounds_say_nothing() -> None:
-    said = "Too few rounds: 5 of 6 quiet rounds. Nothing can be said of CPU and p99."
-    assert sentence(found(MORE[:5], MORE, MORE[:5])) == said
-    assert sentence(found(MORE[:6], MORE, MORE[:6])).startswith("Here atfnd is worse in")
-
-
-def test_rounds_beside_other_work_do_not_count() -> None:
-    once = (1.0, *MORE[1:])
-    assert sentence(found(once)) == NO_DIFFERENCE
-    worse = "Here atfnd is worse in CPU/request (pinned, 1.2 [1.1, 1.2] × RSS)"
-    assert sentence(found(once, others=(0.6, *[0.4] * 7))).startswith(worse)
+def test_without_quiet_rounds_there_are_no_figures_of_cpu() -> None:
     loud = found(MORE, LESS, others=[0.6] * 8)
-    said = "Too noisy: 0 of 6 quiet rounds. Nothing can be said of CPU and p99."
-    assert sentence(loud) == said
     assert shown(loud)[2] == "pinned atfnd 50.0% – – 500"
     assert medians(loud)["p99_us_atfnd"] is None
     assert not enough(loud)
+    rows = shown(found(cpu=(10.06,) * 8, p99=(5.03,) * 8))
+    assert rows[2] == "pinned atfnd 50.0% 201 [201, 201] 6036 [6036, 6036] 500"
 
 
 def shown(those: Found) -> list[str]:
@@ -150,15 +152,8 @@ def shown(those: Found) -> list[str]:
     return [" ".join(line) for line in lines if line[0] in ("pinned", "unpinned")]
 
 
-def test_the_table_fits_a_terminal() -> None:
-    rows = shown(found(cpu=(10.06,) * 8, p99=(5.03,) * 8))
-    assert len(rows) == 6
-    assert rows[2] == "pinned atfnd 50.0% 201 [201, 201] 6036 [6036, 6036] 500"
-
-
-def test_the_picture_has_a_panel_for_each_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plot, "FOLDER", tmp_path)
-    draw("a server", found())
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+def test_the_picture_has_ratios_to_rss() -> None:
+    drawn = picture(found(cpu=LESS))
+    assert "CPU/request / RSS (less is better)" in drawn
+    assert "pinned, atfnd: 0.8 [0.8, 0.9]" in drawn
+    assert "unpinned, rfs: 1 [1, 1]" in drawn

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,8 @@ from rich.console import Console
 
 from atfnd.errors import OperatorError
 from bench import report as report_module
-from bench.bed import Bed
 from bench.children import child
-from bench.contenders import contenders, in_turn
+from bench.contenders import in_turn
 from bench.report import Report, Target, show, write
 from bench.stats import median
 from tests.wait import until
@@ -105,12 +103,6 @@ def test_a_report_holds_results_targets_and_samples(
     assert "fast: 2 ns, target ≤ 3: met" in text
     assert "big: 2 ns, target ≥ 3: missed" in text
     assert "(75%)" in text  # three samples cannot give 95 %
-
-
-def test_only_a_nic_with_arfs_runs_it() -> None:
-    bed = Bed("eth0", "eth0", None, "peer", "10.0.0.1", 2, (0, 1))
-    assert list(contenders(bed)) == ["rss", "rfs", "atfnd"]
-    assert list(contenders(replace(bed, arfs=True))) == ["rss", "rfs", "arfs", "atfnd"]
 
 
 def test_each_contender_begins_a_round() -> None:

@@ -13,7 +13,7 @@ import pytest
 from atfnd.errors import OperatorError
 from atfnd.model import Cpu
 from bench.applications import Cell
-from bench.kit.host import layout
+from bench.kit.__main__ import layout
 from bench.kit.measuring import FULL, SHORT, Measured, Parts, parts, seconds
 from bench.kit.packing import merge, needed, newest_glibc, size
 from bench.kit.page import answered, page, said
@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 LIGHT = Cell("redis", 16, pinned=True, saturated=False).name
 FULL_LOAD = Cell("redis", 16, pinned=True, saturated=True).name
-RUN = Run(0, LIGHT, "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 2.0, 0.5, 0, 0.0)
+RUN = Run(0, LIGHT, "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 0.5, 0.0)
 PARTS = Parts((1, 0, 2), 0, (3,))
 
 
@@ -64,9 +64,11 @@ def test_a_neighbour_shares_the_cache() -> None:
     assert len(parts(machine(128)).serving) == 64  # queues of a lab NIC
 
 
-def test_it_takes_a_quarter_of_an_hour() -> None:
+def test_it_takes_a_quarter_of_an_hour_and_says_how_the_machine_is_laid_out() -> None:
     assert 12 < seconds(FULL) / 60 <= 15
     assert 2 <= seconds(SHORT) / 60 <= 3
+    words = "64 (32 cores, 4 last-level caches, 2 NUMA nodes, 1 sockets)"
+    assert layout(machine(32, smt=2, llc=8, node=16)) == words
 
 
 def rounds(ours: float, count: int = 7, others: float = 0.0, cell: str = LIGHT) -> list[Run]:
@@ -126,11 +128,6 @@ def test_the_picture_keeps_to_its_axis() -> None:
     assert all(0 < float(each.attrib["cx"]) < width for each in circles)
 
 
-def test_how_the_machine_is_laid_out() -> None:
-    words = "64 (32 cores, 4 last-level caches, 2 NUMA nodes, 1 sockets)"
-    assert layout(machine(32, smt=2, llc=8, node=16)) == words
-
-
 LDD = """\
 \tlinux-vdso.so.1 (0x00007ffc5d5d2000)
 \tlibssl.so.3 => /lib/x86_64-linux-gnu/libssl.so.3 (0x00007f0f1)
@@ -143,9 +140,6 @@ def test_libraries_travel_but_not_the_c_library() -> None:
     assert needed(LDD) == {"libssl.so.3": Path("/lib/x86_64-linux-gnu/libssl.so.3")}
     with pytest.raises(OperatorError, match=r"libx\.so\.1: there is no such library"):
         needed("\tlibx.so.1 => not found\n")
-
-
-def test_a_newer_c_library_is_seen() -> None:
     assert newest_glibc(b"\0GLIBC_2.2.5\0GLIBC_2.34\0") == 34
     assert newest_glibc(b"") == 0
 

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import plot
-from bench import report as report_module
-from bench.bed import Bed, lab_bed
+from bench.bed import Bed, lab_bed, succeed
 from bench.ordering import LOAD, WAYS, measured
 from bench.ordering_report import Run, report
-from bench.traffic.datagrams import LATE, Load, built, read_log, received, sent
+from bench.traffic.datagrams import Load, built, received, sent
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
+RECEIVED = "/sys/class/net/r0/statistics/rx_packets"
 NAMES = [way.name for way in WAYS]
 
 
@@ -33,33 +32,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(tmp_path_factory.mktemp("datagrams"))
 
 
-def test_a_log_is_read_as_it_was_written() -> None:
-    log = (10**18).to_bytes(8, "little") + (250).to_bytes(4, "little")
-    first, second = read_log(
-        log + (7).to_bytes(4, "little") + log + (LATE | 7).to_bytes(4, "little")
-    )
-    assert (first.received_ns, first.sent_ns, first.flow, first.late) == (
-        10**18,
-        10**18 - 250,
-        7,
-        False,
-    )
-    assert second == first._replace(late=True)
-
-
-def test_flows_take_turns() -> None:
-    load = Load(rate_pps=1000, active=2, train=5)
-    assert load.sending(6, 0) == load.sending(6, 9_999_999) == [0, 1]
-    assert load.sending(6, 10_000_000) == [2, 3]
-    assert load.sending(6, 30_000_000) == [0, 1]
-    assert load.sending(1, 5_000_000) == [0]
-    assert load.sending(3, 10_000_000) == [2, 0]
-
-
 def test_every_datagram_of_every_flow_arrives_once(bed: Bed, program: Path) -> None:
     with received(program, bed, 6, Load(2000, 2, 4)) as traffic:
         with sent(program, bed, traffic, bed.cpus) as sending:
-            until(lambda: bed.received() > 100, "some have come")
+            read = ("ip", "netns", "exec", bed.host or "", "cat", RECEIVED)
+            until(lambda: int(succeed(*read)) > 100, "some have come")
             tally = sending.finish()
         arrived = list(traffic.datagrams())
     assert tally.lost == 0
@@ -75,33 +52,20 @@ def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, n
     few = way._replace(moves=min(way.moves, 5))
     found = measured(program, bed, few, LOAD.active)
     assert found.received > 0
-    if name in ("follow", "rfs"):
-        assert found.queue_moves == 5
-    else:
-        assert found.moves == min(way.moves, 5)
-    if way.moves and name != "rfs":
-        assert found.writes >= 5
+    assert found.moves == few.moves
 
 
 def a_run(way: str, moves: int, reordered: int) -> Run:
     return Run(
         way=way, streams=40, seconds=2.0, moves=moves, reordered={"violated": reordered},
-        queue_moves=0, writes=moves, late=reordered, reported=reordered,
-        disagreed=0, stray=0,
-        late_after_ns=[], received=10_000, lost=3, ring_drops=1,
-        verdicts={"verified": moves, "deferred": 5},
-        deferred={"a reason": 5}, took_ns=(1000, 2000), delays_ns=(3000, 4000),
-        moved_ns=None, neighbours_ns=None, timers_ns={0: 1000},
+        late=reordered, reported=reordered, disagreed=0, stray=0, received=10_000, lost=3,
+        ring_drops=1, verdicts={"verified": moves, "deferred": 5}, deferred={"a reason": 5},
     )  # fmt: skip
 
 
-def test_rounds_are_added_up_and_targets_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plot, "FOLDER", tmp_path)
-    monkeypatch.setattr(report_module, "FOLDER", tmp_path)
+def test_rounds_are_added_up_and_targets_judged() -> None:
     runs = [a_run("strict", 60_000, 0), a_run("strict", 60_000, 0), a_run("immediate", 1000, 20)]
-    found = report([*runs, a_run("gap", 100, 1), a_run("gap", 100, 2)])
+    found = report([*runs, a_run("bounded", 100, 1)])
     shares = {row.contender: row.estimate for row in found.rows if "moves that" in row.what}
     assert shares["strict"].n == 120_000
     assert shares["strict"].high == pytest.approx(3 / 120_000, rel=0.01)
@@ -110,6 +74,5 @@ def test_rounds_are_added_up_and_targets_judged(
     assert met["strict, moves that reordered"]
     assert met["strict, moves under stall"]
     assert met["immediate shows the effect"]
-    assert not met["gap, after the first round, moves that reordered"]
+    assert not met["bounded, moves that reordered"]
     assert any("strict, deferred 10 ×: a reason" in note for note in found.notes)
-    assert (tmp_path / "ordering.png").stat().st_size > 0

@@ -14,10 +14,9 @@ from bench.stats import Estimate, median, proportion, quantile, ratios
 
 finite = st.floats(-1e9, 1e9, allow_nan=False, allow_infinity=False)
 samples = st.lists(finite, min_size=1, max_size=200)
-shares = st.floats(0, 1)
 
 
-@given(samples, shares)
+@given(samples, st.floats(0, 1))
 def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(
     values: list[float], q: float
 ) -> None:
@@ -25,34 +24,7 @@ def test_the_value_lies_in_its_interval_and_the_interval_in_the_samples(
     assert min(values) <= found.low <= found.value <= found.high <= max(values)
     assert 0 <= found.coverage <= 1
     assert found.n == len(values)
-
-
-@given(samples, shares)
-def test_order_does_not_matter(values: list[float], q: float) -> None:
-    assert quantile(values, q) == quantile(sorted(values, reverse=True), q)
-
-
-@given(samples)
-def test_the_median_is_the_median(values: list[float]) -> None:
     assert median(values).value == pytest.approx(statistics.median(values))
-
-
-@given(samples, shares, shares)
-def test_quantiles_do_not_cross(values: list[float], p: float, q: float) -> None:
-    low, high = sorted((p, q))
-    assert quantile(values, low).value <= quantile(values, high).value
-
-
-@given(samples, st.floats(0.5, 0.99), st.floats(0.5, 0.99))
-def test_more_confidence_is_never_narrower(values: list[float], a: float, b: float) -> None:
-    less, more = sorted((a, b))
-    wide, narrow = median(values, more), median(values, less)
-    assert wide.low <= narrow.low <= narrow.high <= wide.high
-
-
-@given(st.integers(6, 500))
-def test_six_samples_are_enough_for_95_percent_at_the_median(n: int) -> None:
-    assert median(range(n)).coverage >= 0.95
 
 
 @pytest.mark.parametrize(
@@ -73,12 +45,9 @@ def test_ranks_are_those_of_the_sign_test(n: int, low: int, high: int, coverage:
 
 def test_the_interval_encloses_the_true_median_as_often_as_it_says() -> None:
     draw = random.Random(7)
-    trials, hits, promised = 2000, 0, 0.0
-    for _ in range(trials):
-        found = median([draw.expovariate(1.0) for _ in range(15)])
-        hits += found.low <= 0.6931471805599453 <= found.high
-        promised = found.coverage
-    assert hits / trials == pytest.approx(promised, abs=0.02)
+    found = [median([draw.expovariate(1.0) for _ in range(15)]) for _ in range(2000)]
+    hits = sum(each.low <= 0.6931471805599453 <= each.high for each in found)
+    assert hits / len(found) == pytest.approx(found[0].coverage, abs=0.02)
 
 
 def test_a_tail_with_too_few_samples_says_so() -> None:
@@ -86,18 +55,10 @@ def test_a_tail_with_too_few_samples_says_so() -> None:
     assert quantile(range(2000), 0.99).coverage >= 0.95
 
 
-@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=30), st.floats(0.1, 10))
-def test_a_constant_ratio_is_found_exactly(rival: list[float], factor: float) -> None:
-    found = ratios([factor * value for value in rival], rival)
-    assert found.low == pytest.approx(factor)
-    assert found.high == pytest.approx(factor)
-
-
-@given(samples, st.lists(finite, min_size=1))
-def test_ratios_need_rounds_of_both(ours: list[float], rival: list[float]) -> None:
-    if len(ours) != len(rival):
-        with pytest.raises((ValueError, ZeroDivisionError)):
-            ratios(ours, rival)
+def test_ratios_are_of_rounds_of_both() -> None:
+    assert ratios([2.0, 6.0, 20.0], [1.0, 2.0, 5.0])[:3] == (3.0, 2.0, 4.0)
+    with pytest.raises(ValueError, match="longer"):
+        ratios([1.0], [1.0, 2.0])
 
 
 @pytest.mark.parametrize(("values", "q"), [([], 0.5), ([1.0], -0.1), ([1.0], 1.1)])
@@ -121,16 +82,6 @@ def test_a_share_has_its_exact_interval(count: int, n: int, low: float, high: fl
     assert found.value == count / n
     assert found.low == pytest.approx(low, rel=2e-3)
     assert found.high == pytest.approx(high, rel=2e-3)
-
-
-@given(st.integers(1, 2000), st.data())
-def test_a_share_lies_in_its_interval_and_its_complement_in_the_complement(
-    n: int, data: st.DataObject
-) -> None:
-    count = data.draw(st.integers(0, n))
-    found, others = proportion(count, n), proportion(n - count, n)
-    assert 0 <= found.low <= found.value <= found.high <= 1
-    assert found.low == pytest.approx(1 - others.high, abs=1e-9)
 
 
 @pytest.mark.parametrize(("count", "n"), [(0, 0), (2, 1), (-1, 3)])

@@ -66,11 +66,10 @@ def test_a_p99_is_of_a_thousand_requests() -> None:
     assert [each.samples["cells"][0]["p99_us"] for each in (few, many)] == [None, 693.01]
 
 
-def test_the_table_has_its_contenders_side_by_side() -> None:
-    found = report(measured(atfnd=[window(7000, 2)], rss=[window(9000, 4)]))
-    first = [(row.what, row.contender, row.estimate.value) for row in found.rows[:2]]
-    what = "saturated: instructions"
-    assert first == [(what, "atfnd", 21_000), (what, "rss", 27_000)]
+def test_of_what_has_no_answers_no_time_is_said() -> None:
+    silent = {**window(7000, 2), "took_us": [], "read_locality": None}
+    [found] = report(measured(rss=[silent])).samples["cells"]
+    assert (found["p50_us"], found["p99_us"], found["read_locality"]) == (None, None, None)
 
 
 def test_other_cells_are_kept(tmp_path: Path) -> None:
@@ -78,13 +77,19 @@ def test_other_cells_are_kept(tmp_path: Path) -> None:
     keep(report(measured(rss=[window(7000, 2)], rfs=[window(8000, 2)])), "aaa", path)
     keep(report(measured(rss=[window(9000, 2)])), "bbb", path)
     keep(report(measured("light", rss=[window(9900, 2)])), "bbb", path)
-    found = [(each["load"], each["contender"], each["commit"]) for each in cells(path)]
-    assert found == [
-        ("saturated", "rss", "bbb"),
-        ("saturated", "rfs", "aaa"),
-        ("light", "rss", "bbb"),
+    more = measured(rss=[window(5000, 2)])
+    keep(report({**more, "cells": [{**more["cells"][0], "connections": 40}]}), "bbb", path)
+    found = [
+        (each["load"], each["contender"], each["connections"], each["instructions_per_request"])
+        for each in cells(path)
     ]
-    assert [each["instructions_per_request"] for each in cells(path)] == [27_000, 24_000, 29_700]
+    assert found == [
+        ("saturated", "rss", CONNECTIONS, 27_000),
+        ("saturated", "rfs", CONNECTIONS, 24_000),
+        ("light", "rss", CONNECTIONS, 29_700),
+        ("saturated", "rss", 40, 15_000),
+    ]
+    assert [each["commit"] for each in cells(path)] == ["bbb", "aaa", "bbb", "bbb"]
 
 
 def test_a_cell_is_kept_as_soon_as_it_is_said(tmp_path: Path) -> None:
@@ -105,10 +110,9 @@ def test_what_was_measured_at_this_commit_is_left_out(tmp_path: Path) -> None:
     rest = [("saturated", name) for name in CONTENDERS if name != "rss"]
     assert wanted(there, "aaa", "redis", ["saturated"], []).cells == rest
     assert wanted(there, "aaa", "redis", ["saturated"], ["rss"]).cells == [("saturated", "rss")]
-    assert len(wanted(there, "aaa", "nginx", ["saturated"], []).cells) == len(CONTENDERS)
-
-
-def test_when_all_was_measured_it_says_so(tmp_path: Path) -> None:
+    for server, cpus in (("nginx", CPUS), ("redis", 16)):  # these have cells of their own
+        found = wanted(there, "aaa", server, ["saturated"], [], cpus=cpus)
+        assert (len(found.cells), found.cpus, found.most) == (len(CONTENDERS), cpus, None)
     there = kept(tmp_path / "machine.json", **dict.fromkeys(CONTENDERS, "aaa"))
     with pytest.raises(OperatorError, match="nothing that was not measured at aaa"):
         wanted(there, "aaa", "redis", ["saturated"], [])
@@ -122,22 +126,10 @@ def test_one_filter_is_for_one_thread_that_stays(server: str, pinned: bool) -> N
 
 def test_a_load_is_a_share_of_what_rss_answers(tmp_path: Path) -> None:
     there = kept(tmp_path / "machine.json", rss="aaa")
-    assert wanted(there, "bbb", "redis", ["half"], ["rfs"]) == (
-        "redis",
-        True,
-        CPUS,
-        45_000,
-        [("half", "rfs")],
-    )
+    found = wanted(there, "bbb", "redis", ["half"], ["rfs"])
+    assert found == ("redis", True, CPUS, 45_000, [("half", "rfs")])
     with pytest.raises(OperatorError, match="nothing says what RSS answers"):
         wanted(there, "bbb", "nginx", ["half"], [])
-
-
-def test_more_cpus_have_cells_of_their_own(tmp_path: Path) -> None:
-    there = kept(tmp_path / "machine.json", rss="aaa")
-    found = wanted(there, "aaa", "redis", ["saturated"], [], cpus=16)
-    assert (found.cpus, found.most) == (16, None)
-    assert ("saturated", "rss") in found.cells
 
 
 def test_the_tree_has_cells() -> None:

@@ -87,70 +87,56 @@ def counted(program: Path, *blocks: Block) -> list[dict[str, list[int]]]:
 NONE = {"runs": [0, 0], "within": [0, 0]}
 
 
-def test_a_program_is_counted_from_its_first_instruction_to_its_return(program: Path) -> None:
-    blocks = (
-        Block(HELPER, OTHER, 100),
-        Block(SENT, OTHER, 10),
-        Block(HELPER, RET, 20),  # it is called
-        Block(SENT + 40, RET, 5),
-        Block(HELPER, RET, 100),
-    )
-    assert counted(program, *blocks) == [{"runs": [1, 0], "within": [35, 0]}, NONE]
-    assert counted(program, *blocks, *blocks)[0] == {"runs": [2, 0], "within": [70, 0]}
+BEGIN, END = Block(SENT, OTHER, 10), Block(SENT + 40, RET, 5)
+WHOLE = (BEGIN, Block(HELPER, RET, 20), END)  # a helper is called
 
 
-def test_a_program_of_one_block_is_counted(program: Path) -> None:
-    assert counted(program, Block(SENT, RET, 3), Block(HELPER, RET, 9))[0]["within"] == [3, 0]
-
-
-def test_a_program_that_is_called_is_counted_apart(program: Path) -> None:
-    blocks = (
-        Block(SENT, OTHER, 10),
-        Block(JUDGED, RET, 7),
-        Block(SENT + 40, RET, 5),
-    )
-    assert counted(program, *blocks)[0] == {"runs": [1, 1], "within": [15, 7]}
-
-
-def test_an_interrupt_is_no_part_of_it(program: Path) -> None:
-    blocks = (
-        Block(SENT, OTHER, 10),
-        Block(HANDLER, CLD, 1000),
-        Block(HANDLER, CLD, 500),  # in the interrupt
-        Block(HANDLER, IRETQ, 500),
-        Block(HANDLER, IRETQ, 1000),
-        Block(SENT + 40, RET, 5),
-        Block(HANDLER, IRETQ, 1000),
-    )
-    assert counted(program, *blocks)[0] == {"runs": [1, 0], "within": [15, 0]}
-
-
-def test_a_program_may_run_in_an_interrupt_of_itself(program: Path) -> None:
-    blocks = (
-        Block(SENT, OTHER, 10),
-        Block(HANDLER, CLD, 1000),
-        Block(SENT, RET, 6),
-        Block(HANDLER, IRETQ, 1000),
-        Block(SENT + 40, RET, 5),
-    )
-    assert counted(program, *blocks)[0] == {"runs": [2, 0], "within": [21, 0]}
+@pytest.mark.parametrize(
+    ("blocks", "runs", "within"),
+    [
+        ((Block(HELPER, OTHER, 100), *WHOLE, Block(HELPER, RET, 100)), [1, 0], [35, 0]),
+        ((*WHOLE, *WHOLE), [2, 0], [70, 0]),
+        ((Block(SENT, RET, 3), Block(HELPER, RET, 9)), [1, 0], [3, 0]),  # of one block
+        ((BEGIN, Block(JUDGED, RET, 7), END), [1, 1], [15, 7]),  # one is called
+        (
+            (
+                BEGIN,
+                Block(HANDLER, CLD, 1000),
+                Block(HANDLER, CLD, 500),  # in the interrupt
+                Block(HANDLER, IRETQ, 500),
+                Block(HANDLER, IRETQ, 1000),
+                END,
+                Block(HANDLER, IRETQ, 1000),
+            ),
+            [1, 0],
+            [15, 0],
+        ),
+        (  # it runs in an interrupt of itself
+            (
+                BEGIN,
+                Block(HANDLER, CLD, 1000),
+                Block(SENT, RET, 6),
+                Block(HANDLER, IRETQ, 1000),
+                END,
+            ),
+            [2, 0],
+            [21, 0],
+        ),
+        ((END, Block(HELPER, IRETQ, 5)), [0, 0], [0, 0]),  # it began before
+    ],
+)
+def test_a_program_is_counted_from_its_first_instruction_to_its_return_without_interrupts(
+    program: Path, blocks: tuple[Block, ...], runs: list[int], within: list[int]
+) -> None:
+    assert counted(program, *blocks) == [{"runs": runs, "within": within}, NONE]
 
 
 def test_cpus_are_apart(program: Path) -> None:
-    blocks = (
-        Block(SENT, OTHER, 10),
-        Block(HELPER, RET, 1000, cpu=1),
-        Block(JUDGED, RET, 8, cpu=1),
-        Block(SENT + 40, RET, 5),
-    )
-    assert counted(program, *blocks) == [
+    others = Block(HELPER, RET, 1000, cpu=1), Block(JUDGED, RET, 8, cpu=1)
+    assert counted(program, BEGIN, *others, END) == [
         {"runs": [1, 0], "within": [15, 0]},
         {"runs": [0, 1], "within": [0, 8]},
     ]
-
-
-def test_a_return_of_what_began_before_is_nothing(program: Path) -> None:
-    assert counted(program, Block(SENT + 40, RET, 5), Block(HELPER, IRETQ, 5)) == [NONE, NONE]
 
 
 def test_nothing_is_counted_without_programs(program: Path, tmp_path: Path) -> None:

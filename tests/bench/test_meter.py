@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import pytest
 
+from atfnd.kernel.system.netns import in_netns, path_of
 from atfnd.model import Protocol
-from bench.meter import Meter, Reaction, Reading, Totals
-from bench.netns import inode, within
+from bench.meter import Meter, Reading, Totals
 from tests.wait import until
 
 V4, V6 = ("10.77.0.1", "10.77.0.2"), ("fd77::1", "fd77::2")
@@ -41,11 +41,7 @@ class Pair(NamedTuple):
     ifindex: int
 
     def meter(self, flows: int = 1024) -> Meter:
-        return Meter(self.ifindex, inode(self.host), flows)
-
-    def received(self) -> int:
-        path = "/sys/class/net/r0/statistics/rx_packets"
-        return int(run("ip", "netns", "exec", self.host, "cat", path))
+        return Meter(self.ifindex, os.stat(path_of(self.host)).st_ino, flows)
 
 
 def run(*command: str) -> str:
@@ -87,7 +83,7 @@ def udp(netns: str, family: int, address: str = "", port: int = 0) -> socket.soc
             sock.bind((address, port))
         return sock
 
-    return within(netns, make)
+    return in_netns(path_of(netns), make)
 
 
 @pytest.mark.usefixtures("_own_affinity")
@@ -196,92 +192,34 @@ def sink(listener: socket.socket, cpu: int, total: int) -> threading.Thread:
 @pytest.mark.parametrize("cpu", [DELIVERY_CPU, OTHER_CPU])
 def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair, cpu: int) -> None:
     total = 32 << 20
-    listener = within(pair.host, lambda: socket.create_server((V4[1], 0)))
+    listener = in_netns(path_of(pair.host), lambda: socket.create_server((V4[1], 0)))
     with contextlib.closing(listener), pair.meter() as meter:
-        wire = pair.received()
         thread = sink(listener, cpu, total)
         address = listener.getsockname()
-        sender = within(pair.peer, lambda: socket.create_connection(address))
+        sender = in_netns(path_of(pair.peer), lambda: socket.create_connection(address))
         with contextlib.closing(sender):
             assert sender.recv(1) == b"x"
             sender.sendall(bytes(total))
             thread.join()
         totals = meter.totals()
         segments = sum(totals[:3])
-        assert total / MSS / 2 <= segments <= pair.received() - wire
+        assert segments >= total / MSS / 2
         # Handshake, ACK of "x", and a first window (RFC 6928): that send is traced when it returns.
         assert totals.unknown_segments <= 3 + 10
-        assert segments > sum(totals[3:6]), "GRO merged nothing: the test proves nothing"
+        assert segments > totals.skbs, "GRO merged nothing: the test proves nothing"
         assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
         assert totals.read_locality == totals.locality
         assert totals.local_bytes + totals.remote_bytes <= total
 
 
-@pytest.mark.usefixtures("_own_affinity")
-def test_a_reaction_is_the_first_delivery_on_the_new_core(pair: Pair) -> None:
-    receiver = udp(pair.host, socket.AF_INET, V4[1])
-    sender = udp(pair.peer, socket.AF_INET)
-    with contextlib.closing(receiver), contextlib.closing(sender), pair.meter() as meter:
-
-        def one_on(cpu: int) -> None:
-            os.sched_setaffinity(0, {cpu})
-            sender.sendto(b"x", receiver.getsockname())
-            receiver.recv(1)
-
-        def reacted() -> list[Reaction]:
-            one_on(DELIVERY_CPU)
-            return meter.reactions()
-
-        one_on(DELIVERY_CPU)
-        reactions: list[Reaction] = []
-        for _ in range(5):
-            one_on(OTHER_CPU)  # a move away, which no packet ever follows
-            one_on(OTHER_CPU)
-            one_on(DELIVERY_CPU)  # its datagram was still remote; the move back
-            assert meter.reactions() == []
-            reactions += until(reacted, "a datagram is counted on the new core")
-        assert len(reactions) == 5
-        for reaction in reactions:
-            assert (reaction.from_cpu, reaction.to_cpu) == (OTHER_CPU, DELIVERY_CPU)
-            assert reaction.first_local_ns > reaction.changed_ns
-            assert (reaction.last_remote_ns, reaction.remote_since) == (None, 0)
-        totals = meter.read().totals
-        assert totals.superseded == 5
-        assert sum(flow.moves for flow in meter.read().flows.values()) == 10
-        assert meter.reactions() == []
-
-
-def test_other_devices_and_namespaces_are_not_counted(pair: Pair) -> None:
-    receiver = udp(pair.host, socket.AF_INET, V4[1])
-    sender = udp(pair.peer, socket.AF_INET)
-    with (
-        contextlib.closing(receiver),
-        contextlib.closing(sender),
-        Meter(pair.ifindex, inode(pair.peer)) as elsewhere,
-        Meter(pair.ifindex + 1000, inode(pair.host)) as other_device,
-    ):
-        for _ in range(3):
-            sender.sendto(b"x", receiver.getsockname())
-            receiver.recv(1)
-        assert elsewhere.read().totals[:6] == (0,) * 6  # neighbour discovery may be in the rest
-        assert other_device.read().totals[:7] == (0,) * 7
-
-
-def test_a_full_flow_map_is_counted(pair: Pair) -> None:
-    with pair.meter(flows=1) as meter:
-        for _ in range(3):
-            with contextlib.closing(udp(pair.host, socket.AF_INET, V4[1])) as sock:
-                sock.sendto(b"x", (V4[0], 9))
-        totals = meter.read().totals
-        assert len(meter.read().flows) == 1
-        assert totals.untracked == 2
-
-
-def test_stopped_counts_stay_and_a_closed_meter_says_so(pair: Pair) -> None:
+def test_one_device_is_counted_until_it_is_stopped_and_a_closed_meter_says_so(pair: Pair) -> None:
     meter = pair.meter()
     meter.start()
+    elsewhere = Meter(pair.ifindex, os.stat(path_of(pair.peer)).st_ino)
+    other_device = Meter(pair.ifindex + 1000, os.stat(path_of(pair.host)).st_ino)
     receiver = udp(pair.host, socket.AF_INET, V4[1])
-    with contextlib.closing(receiver), contextlib.closing(udp(pair.peer, socket.AF_INET)) as sender:
+    sender = udp(pair.peer, socket.AF_INET)
+    with contextlib.closing(receiver), contextlib.closing(sender), elsewhere, other_device:
 
         def counted() -> int:
             sender.sendto(b"x", receiver.getsockname())
@@ -291,7 +229,8 @@ def test_stopped_counts_stay_and_a_closed_meter_says_so(pair: Pair) -> None:
         before = until(counted, "a datagram is counted")
         meter.stop()
         assert [counted() for _ in range(5)] == [before] * 5
+        assert elsewhere.totals()[:3] == other_device.totals()[:3] == (0, 0, 0)
     meter.close()
     meter.close()
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(OSError, match="the meter"):
         meter.read()
