@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from atfnd.errors import OperatorError
-from bench import ordering, reaction, serving
+from bench import ordering, reaction, serving, spending
 from bench.counted import cells, kept, pairs
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
@@ -39,6 +39,7 @@ def _of_papers(name: str, claim: str, minutes: int | None = None) -> Bench:
 GROUPS = {
     "What atfnd promises": {
         "ordering": Bench(ordering.run, "strict moves reorder nothing", minutes=40),
+        "spending": Bench(spending.run, "the daemon's CPU for a migration, a move", minutes=10),
         "reaction": Bench(
             reaction.run, "from a thread's move to its first packet there", minutes=3
         ),

@@ -26,6 +26,7 @@ def follow_tcp(
     full_core: str = "leave",
     unowned: str = "rfs",
     protocol: str = "tcp",
+    order: str = "strict",
 ) -> str:
     """The policy: every TCP flow, or those of another protocol, to the core of its application;
     threads that wander have RFS, or what the queues have already (`unowned: keep`, the default of a
@@ -40,7 +41,7 @@ flows:
     placement: {{ near: core }}
     full_core: {full_core}
     dwell: {DWELL_MS}ms
-    order: strict
+    order: {order}
 """
 
 
@@ -71,15 +72,20 @@ class Daemon:
         """Every row of `/v1/flows`."""
         return list(self._client.pages("/v1/flows", "flows"))
 
+    def events(self) -> list[dict[str, Any]]:
+        """Every retained event of `/v1/events`."""
+        return list(self._client.events())
+
 
 @contextlib.contextmanager
 def daemon(nic: str, config: str) -> Iterator[Daemon]:
-    """Run the daemon on `nic` until the `with` ends; it is ready when this yields. At its end it
-    takes its changes back: the next contender starts from the same NIC, with each queue on its own
-    CPU."""
+    """Run the daemon on `nic` until the `with` ends; it is ready when this yields. What `config`
+    does not say of the daemon itself is added. At its end it takes its changes back: the next
+    contender starts from the same NIC, with each queue on its own CPU."""
     with tempfile.TemporaryDirectory(prefix="atfnd-bench-") as folder:
         path = Path(folder) / "bench.yaml"
-        path.write_text(f"{config}daemon: {{ on_stop: restore{_CPU} }}\n")
+        added = "" if "\ndaemon:" in config else f"daemon: {{ on_stop: restore{_CPU} }}\n"
+        path.write_text(config + added)
         command = ["env", "ATFND_GUARD_PACE=0", sys.executable, "-m", "atfnd", "run"]
         command += ["--nic", nic, "--arm", nic, "--run-dir", folder, "--config", str(path)]
         with child(*command) as process:
