@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from atfnd.model import Distance
 from atfnd.model.reason import Code
 from tests.cases.given import STRICT, nic, policy, thread
 from tests.cases.machine import Machine
-from tests.values import NIC
+from tests.values import NIC, key
 
 __all__: list[str] = []
 
@@ -86,6 +87,18 @@ def test_a_thread_that_may_leave_loses_a_queue_that_others_use() -> None:
     assert "owns queue 0" in machine.why(2)
     assert machine.uses(3, 1, by=3, pinned=False) == ["insert 3 to 0"]
     assert machine.later(3) == ["queue 0 to CPU 0", "rewrite 2 to 1", "rewrite 3 to 1"]
+
+
+def test_a_thread_that_may_leave_gets_no_queue_that_others_use() -> None:
+    """Row 8. Packets of others come there by the filter of their port, or by RSS."""
+    machine = Machine(policy(STRICT))
+    machine.listens(9, cpu=1, by=5, pinned=True)
+    machine.uses(1, 1, by=1, key=key(1)._replace(local_port=80), pinned=False)
+    assert machine.later(3) + machine.uses(1, 2, by=1, pinned=False) == ["queue 0 to CPU 2"]
+    machine = Machine(policy(STRICT))
+    machine.uses(5, 0, by=5, home=Distance.MACHINE, pinned=False)
+    machine.uses(1, 3, by=1, rx_cpu=0, pinned=False)
+    assert machine.later(3) + machine.uses(1, 2, by=1, pinned=False) == ["queue 1 to CPU 2"]
 
 
 def test_a_cpu_has_room_for_so_many_queues() -> None:

@@ -290,3 +290,13 @@ def test_a_full_cpu_has_no_filters_of_connects_and_ports() -> None:
     machine.closes(1)
     assert machine.listens(9, cpu=1, pinned=True) == []
     assert machine.connects(2, 2) == []
+
+
+def test_the_filter_of_a_port_leaves_a_full_cpu_and_moves_no_connection() -> None:
+    """Rows 22 and 34."""
+    machine = serving()
+    machine.uses(1, 1, rx_cpu=3)
+    for _ in range(4):
+        machine.tell(told.LoadRead({0: 0, 1: 100, 2: 0, 3: 0}))
+        machine.later(2)
+    assert machine.begun == ["insert port to 1", "insert 1 to 1", "delete port", "delete 1"]

@@ -15,7 +15,6 @@ from atfnd.engine.command import (
     ForgetBan,
     Log,
     LookAtInterrupts,
-    ReadBalancer,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
@@ -27,7 +26,6 @@ from atfnd.engine.event import (
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Ban, Bans, Conflict, Policy, Queue
-from atfnd.model.reason import Code
 from tests.engine.standing import like
 from tests.values import NIC, RULE
 
@@ -77,13 +75,6 @@ def host() -> Host:
     return Host()
 
 
-def test_every_one_is_read_while_there_is_something_to_ask_for_or_to_take_back(host: Host) -> None:
-    assert host.find(OTHER, PID) == [ReadBalancer(PID), ReadBalancer(OTHER)]
-    host.changes(armed=False)
-    assert host.find(PID) == []
-    assert host.find(PID, bans=HELD) == [ReadBalancer(PID)]
-
-
 def test_it_is_asked_for_what_it_does_not_leave_alone_yet(host: Host) -> None:
     assert host.read(ADMINS) == [AskBalancer(PID, frozenset({ADMINS}), {"nic": OURS}, ())]
     assert host.read(ADMINS, 40) == [
@@ -101,25 +92,6 @@ def test_interrupts_that_are_not_ours_to_place_are_not_asked_for(host: Host) -> 
     for nothing in ({"armed": False}, {"conflicts": (another,)}, {"queues": NIC.queues}):
         host.changes(**nothing)
         assert host.read() == []
-
-
-def test_what_it_moved_before_is_looked_at_once_it_has_agreed(host: Host) -> None:
-    [asked] = host.read(ADMINS)
-    log, look = host.answer(asked)
-    assert isinstance(log, Log)
-    assert log == Log(
-        "ban",
-        f"irqbalance (pid {PID}) leaves interrupts 40-41 alone",
-        Code.BANNED(),
-        {"nic": "nic"},
-    )
-    assert look == LookAtInterrupts("nic", OURS)
-
-
-def test_of_a_nic_that_has_gone_meanwhile_nothing_is_looked_at(host: Host) -> None:
-    [asked] = host.read()
-    host.engine.handle(NicLost("nic"), 0)
-    assert [type(each) for each in host.answer(asked)] == [Log]
 
 
 def test_one_that_agreed_before_a_restart_and_is_silent_now_has_moved_nothing() -> None:
@@ -151,15 +123,11 @@ def test_it_may_have_moved_what_it_has_not_agreed_to_leave_alone(host: Host) -> 
 def test_one_that_starts_anew_is_asked_anew(host: Host) -> None:
     host.read(*OURS)
     assert not host.may_have_moved(40)
+    host.find(PID, OTHER)
+    assert not host.may_have_moved(40)  # it has run all the time
     host.find()
     host.find(PID)
     assert host.may_have_moved(40)
-
-
-def test_what_is_known_of_one_stays_while_it_runs(host: Host) -> None:
-    host.read(*OURS)
-    host.find(PID, OTHER)
-    assert not host.may_have_moved(40)
 
 
 def test_one_that_never_answers_counts_as_another_program(host: Host) -> None:
@@ -224,15 +192,6 @@ def test_what_another_program_frees_while_a_list_is_lifted_is_theirs(host: Host)
     assert ended == [ForgetBan(BANS[0]), ForgetBan(BANS[1])]
 
 
-def test_what_another_program_had_it_move_again_is_that_programs(host: Host) -> None:
-    forgotten, log = host.read(41, bans=HELD)
-    assert forgotten == ForgetBan(BANS[0], theirs=True)
-    assert isinstance(log, Log)
-    assert (log.kind, log.fields) == ("manual", {"nic": "nic"})
-    assert "was asked to move interrupt 40 again" in log.what
-    assert "`atfnctl resume nic`" in str(log.why)
-
-
 def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:
     host.changes(queues=VIEW.queues[:1])
     assert host.read(*OURS, ADMINS, bans=HELD) == [
@@ -246,13 +205,3 @@ def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:
     assert host.answer(asked) == []
     assert host.may_have_moved(40)
     assert not host.may_have_moved(ADMINS)
-
-
-def test_what_another_program_frees_of_a_list_that_was_not_answered_is_theirs(host: Host) -> None:
-    """One of the list is there: irqbalance took it, and another program freed the other one."""
-    unheard = Bans(BANS, frozenset(BANS), frozenset(), frozenset(BANS))
-    said = host.read(40, bans=unheard)
-    assert said[:2] == [ConfirmBan(BANS[0]), ForgetBan(BANS[1], theirs=True)]
-    assert not any(isinstance(each, AskBalancer) for each in said)
-    said = host.read(bans=unheard)  # it took nothing
-    assert said[:2] == [ForgetBan(BANS[0]), ForgetBan(BANS[1])]

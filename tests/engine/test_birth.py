@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine import audit
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.connects import Connects
 from atfnd.engine.handshake.distance import Distances
@@ -18,7 +17,6 @@ from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
     ActionKind,
-    Born,
     Connected,
     Connecting,
     FlowKey,
@@ -26,14 +24,13 @@ from atfnd.model import (
     FlowState,
     Mode,
     NicView,
-    Outcome,
     Placement,
     SocketGone,
     Thread,
 )
 from atfnd.move.event import Wanted
 from tests.engine.held import held
-from tests.values import NIC, RULE, THREAD, flow, key, memory_of
+from tests.values import NIC, RULE, THREAD, key, memory_of
 
 STRICT = replace(RULE, order=Mode.STRICT)
 FAR_NS = 1_000_000
@@ -87,12 +84,7 @@ def test_a_connect_goes_to_its_threads_queue() -> None:
     assert born.first_data_ns == 50 + FAR_NS
     entry = memory_.table.get(key(1))
     assert entry is not None
-    assert entry.state is FlowState.WANTED
-    assert entry.cookie == 1001
-    audit.record(Outcome(action, 80, 0, 7, ""), memory_)
-    entry = memory_.table.get(key(1))
-    assert entry is not None
-    assert (entry.state, entry.location, entry.target_queue) == (FlowState.STEERED, 7, 2)
+    assert (entry.state, entry.cookie) == (FlowState.WANTED, 1001)
 
 
 def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
@@ -126,34 +118,10 @@ def test_what_is_not_wanted_or_possible_leaves_no_trace(change: dict[str, object
     assert len(memory_.table) == 0
 
 
-def test_a_full_table_and_an_entry_that_is_there_are_left_alone() -> None:
-    small = memory(capacity=1)
-    old = flow(1, location=4)
-    small.table.put(old)
-    assert placed(small) is placed(small, syn(2)) is None
-    assert list(small.table) == [old]
-
-
 def test_an_unknown_remote_is_no_matter_where_order_is_not_strict() -> None:
     born = placed(memory(), rule=replace(STRICT, order=Mode.BOUNDED), distances=Distances())
     assert born is not None
     assert born.first_data_ns is None
-
-
-def test_what_is_answered_or_over_in_the_same_wake_up_is_too_late_and_teaches() -> None:
-    connects = Connects()
-    events: list[Born] = [syn(1), syn(2), syn(3), answer(1), SocketGone(61, 1002)]
-    assert connects.heard(events, memory()) == [syn(3)]
-    assert connects.heard([answer(3)], memory()) == []
-    assert connects.distances.least_ns(key(1).remote) == FAR_NS
-    assert connects.distances.least_ns(key(2).remote) is None
-
-
-def test_a_connect_whose_end_was_lost_is_given_up() -> None:
-    connects, memory_ = Connects(), memory()
-    [event] = connects.heard([syn(1)], memory_)
-    placed(memory_, event)
-    assert connects.uses(memory_, 10**12) == []
 
 
 def test_of_a_connect_that_was_left_to_rss_nothing_is_kept_once_it_is_answered() -> None:
@@ -175,24 +143,6 @@ def test_a_socket_that_closed_after_its_answer_is_neither_alive_nor_adopted() ->
     assert connects.uses(memory_, 80) == []
     assert not connects.waiting(memory_)
     assert connects.adopt(memory_) == {}
-
-
-def test_the_entry_of_another_socket_with_that_5_tuple_is_not_taken_for_its_own() -> None:
-    connects, memory_ = Connects(), memory()
-    [event] = connects.heard([syn(1)], memory_)
-    memory_.table.put(flow(1, cookie=2001, location=4))
-    assert connects.uses(memory_, 80) == []
-    placed(memory_, event)
-    connects.heard([answer(1)], memory_)
-    assert connects.adopt(memory_) == {}
-
-
-def test_a_slow_handshake_makes_a_remote_no_farther_than_a_fast_one_has_shown_it() -> None:
-    distances = Distances()
-    for took_ns in (900, 300, 700):
-        distances.learn(b"remote", took_ns)
-    assert distances.least_ns(b"remote") == 300
-    assert distances.least_ns(b"other") is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 99))))

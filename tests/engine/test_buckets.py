@@ -4,22 +4,11 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.command import actions_of
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import (
-    EntriesDue,
-    EntriesLeftAlone,
-    EntriesLooked,
-    EntriesWritten,
-    Event,
-    TakenUp,
-)
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement import steer
 from atfnd.engine.plan import copy_of, foreseen
@@ -29,8 +18,6 @@ from atfnd.model import (
     FlowState,
     NicView,
     Outcome,
-    Placement,
-    PlacementKind,
     Plan,
     Rss,
     SteeringMethod,
@@ -38,9 +25,8 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.reason import Code
-from tests.engine.standing import like
 from tests.engine.test_steer import HOLD_NS, memory
-from tests.values import NIC, RULE, flow, key, seen
+from tests.values import NIC, RULE, key, seen
 
 ENTRIES = 8
 KEY = (1 << 257).to_bytes(40)  # the hash of flow 1 is 1
@@ -92,28 +78,6 @@ def line(known: Memory, number: int) -> tuple[FlowState, str]:
     return found.state, str(found.why)
 
 
-def test_a_flow_with_a_filter_is_not_led_by_its_entry() -> None:
-    """The NIC took filters before, and keeps this one: its queue is the filter's."""
-    known = memory()
-    steered = flow(1, state=FlowState.STEERED, location=7, target_queue=0, app_cpu=3)
-    known.table.put(steered)
-    used(VIEW, known, 9, cpu=3, now_ns=1)
-    entries.look(VIEW, known)
-    nic = turned(VIEW, known, 1)
-    entries.look(nic, known)
-    turned(nic, known, 2)
-    assert known.table.get(key(1)) == steered
-    assert line(known, 9)[0] is FlowState.RSS
-
-
-def test_two_of_a_kind_do_not_take_turns() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1, size=1000)
-    nic = turned(VIEW, known, 1)
-    used(nic, known, 9, cpu=2, now_ns=2, size=1100)
-    assert entries.plan(nic, entry_of, known, 10 * HOLD_NS) == ()
-
-
 def test_an_entry_is_held_after_a_move_and_then_follows() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1)
@@ -131,30 +95,6 @@ def test_an_entry_is_held_after_a_move_and_then_follows() -> None:
     assert after.rss.table[1] == 2
 
 
-def test_old_bytes_count_less_at_each_look() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1, size=8000)
-    nic = turned(VIEW, known, 1)
-    used(nic, known, 9, cpu=2, now_ns=2, size=2000)
-    nic = turned(nic, known, 10 * HOLD_NS)
-    assert line(known, 9)[0] is FlowState.SHARED
-    for look in range(1, 4):  # flow 1 is silent, flow 9 goes on
-        known.table.put((known.table.get(key(9)) or flow(9))._replace(bytes=2000 * (look + 1)))
-        entries.look(nic, known)
-        nic = turned(nic, known, (10 + look) * 10 * HOLD_NS)
-    assert [line(known, n)[0] for n in (1, 9)] == [FlowState.SHARED, FlowState.RSS]
-
-
-def test_with_another_key_what_was_known_of_entries_is_forgotten() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    turned(VIEW, known, 1)
-    other = replace(VIEW, rss=Rss(bytes([1] * 40), (0, 1, 2, 3) * (ENTRIES // 4)))
-    entries.look(other, known)
-    plan = entries.plan(other, lambda key: 2, known, 2)  # nor is it held: that was another entry
-    assert table(plan) == (0, 1, 3, 3, 0, 1, 2, 3)
-
-
 def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1)
@@ -169,27 +109,6 @@ def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
     entries.look(nic, known)
     turned(nic, known, 3 * 10**9)
     assert "it arrives on queue 1" in line(known, 1)[1]
-
-
-def test_of_two_queues_on_a_core_the_one_with_fewer_entries_is_taken() -> None:
-    known = memory()
-    queues = tuple(replace(each, cpu=min(each.index, 2)) for each in VIEW.queues)
-    rss = Rss(KEY, (0, 1, 2, 2, 0, 1, 2, 3))
-    nic = replace(VIEW, queues=queues, rss=rss)
-    used(nic, known, 1, cpu=2, now_ns=1)
-    assert table(entries.plan(nic, entry_of, known, 1))[1] == 3
-
-
-def test_a_flow_that_is_not_to_arrive_on_its_core_is_left_to_rss_with_a_reason() -> None:
-    """An entry leads to the core: that is what its policy does not want."""
-    near = replace(RULE, placement=Placement(PlacementKind.LLC))
-    known = memory()
-    known.in_force = replace(known.in_force, by_name={"rest": near})
-    steer.seen(seen(1, 3, napi_id=None, rx_cpu=None), VIEW, near, known, 1)
-    assert not known.table.planned("nic")
-    found = known.table.get(key(1))
-    assert found is not None
-    assert str(found.fell_back) == "near llc: that takes a filter; left to RSS"
 
 
 def test_a_refused_table_is_reported_and_tried_no_more() -> None:
@@ -210,94 +129,6 @@ def test_a_flow_seen_elsewhere_than_its_hash_says_is_no_evidence() -> None:
         FlowState.WANTED,
         "it arrives on queue 2, not on 1, where its entry 1 points",
     )
-
-
-def test_an_unconnected_sockets_flow_has_no_entry() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    assert entries.plan(VIEW, lambda key: None, known, 1) == ()
-    entries.record(VIEW.rss, VIEW, [], known, 1)
-    assert line(known, 1)[0] is FlowState.WANTED
-    assert "hash by remote" in line(known, 1)[1]
-
-
-def test_a_thread_where_no_queue_is_gets_the_reason() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=7, now_ns=1)
-    assert turned(VIEW, known, 1) == VIEW
-    assert line(known, 1) == (
-        FlowState.WANTED,
-        "its thread runs on CPU 7, and no queue is delivered there",
-    )
-
-
-class SteppedEngine:
-    """The engine with one flow on CPU 3, whose entry is 1."""
-
-    def __init__(self) -> None:
-        self.known = memory()
-        self.engine = Engine(self.known)
-        self.nic = VIEW
-        self.become()
-        used(VIEW, self.known, 1, cpu=3, now_ns=1)
-
-    def tell(self, event: Event) -> Plan:
-        return tuple(a for each in self.engine.handle(event, 5) for a in actions_of(each))
-
-    def become(self, **changes: object) -> None:
-        self.nic = replace(self.nic, **changes)  # type: ignore[arg-type]
-        for event in like(self.nic):
-            self.tell(event)
-        self.nic = self.engine.views["nic"]
-
-    @property
-    def waiting(self) -> set[FlowKey]:
-        return {*self.known.table.planned("nic")}
-
-
-def test_what_waits_is_given_up_where_nothing_may_be_written_and_found_again() -> None:
-    stepped = SteppedEngine()
-    stepped.become(armed=False)
-    assert stepped.tell(EntriesDue("nic")) == ()
-    assert stepped.waiting == set()
-    before = list(stepped.known.table)
-    stepped.tell(EntriesWritten("nic", VIEW.rss, []))
-    assert list(stepped.known.table) == before
-    stepped.become(armed=True)
-    stepped.tell(EntriesLooked("nic"))
-    assert table(stepped.tell(EntriesDue("nic")))[1] == 3
-
-
-def test_a_nic_that_is_steered_otherwise_has_no_entries_to_look_at() -> None:
-    stepped = SteppedEngine()
-    stepped.become(armed=False)
-    stepped.tell(EntriesDue("nic"))
-    stepped.become(armed=True, caps=NIC.caps)
-    stepped.tell(EntriesLooked("nic"))
-    assert stepped.waiting == set()
-
-
-def test_without_a_table_no_entry_is_known() -> None:
-    stepped = SteppedEngine()
-    stepped.become(rss=None)
-    stepped.tell(EntriesLooked("nic"))
-    assert stepped.tell(EntriesDue("nic")) == ()
-
-
-def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken_up() -> None:
-    stepped = SteppedEngine()
-    plan = stepped.tell(EntriesDue("nic"))
-    stepped.become(rss=Rss(KEY, table(plan)))
-    stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
-    stepped.become(manual=frozenset({"rss"}))
-    stepped.tell(EntriesLeftAlone("nic"))
-    why = "another program changed the indirection table: left alone until atfnctl resume"
-    assert line(stepped.known, 1) == (FlowState.MANUAL, why)
-    stepped.become(manual=frozenset())
-    stepped.tell(TakenUp("nic"))
-    assert stepped.waiting == set()
-    stepped.tell(TakenUp("nic", manual=True))
-    assert stepped.waiting == {key(1)}
 
 
 def test_it_is_foreseen_what_arming_would_write() -> None:
@@ -356,22 +187,3 @@ def test_an_entry_moves_on_evidence_and_not_within_hold_down(
     steps: list[tuple[int, int, int, int, bool]],
 ) -> None:
     assert history(steps) == history(steps)  # and the same evidence leads to the same table
-
-
-@given(st.lists(st.tuples(st.integers(0, 39), st.integers(0, 3), st.integers(0, 9999)), min_size=1))
-def test_the_majority_wins(uses: list[tuple[int, int, int]]) -> None:
-    known = memory()
-    for number, cpu, size in {number: (number, cpu, size) for number, cpu, size in uses}.values():
-        used(VIEW, known, number, cpu, 1, size)
-    nic = turned(VIEW, known, 1)
-    assert nic.rss is not None
-    for entry in range(ENTRIES):
-        weights: Counter[int] = Counter()
-        for each in known.table:
-            if entry_of(each.key) == entry:
-                weights[each.app_cpu] += each.bytes + 1
-        best = max(weights.values(), default=0)
-        assert 5 * weights[nic.rss.table[entry]] >= 4 * best
-    for each in known.table:
-        on_core = nic.rss.table[entry_of(each.key)] == each.app_cpu
-        assert each.state is (FlowState.RSS if on_core else FlowState.SHARED)

@@ -10,25 +10,20 @@ import pytest
 
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, NicAttached
-from atfnd.engine.ownership.owner import Owned
-from atfnd.engine.plan import changed, copy_of, foreseen
+from atfnd.engine.plan import copy_of, foreseen
 from atfnd.engine.table.memory import FoundFull, Memory
 from atfnd.model import (
-    Action,
     ActionKind,
     FlowRule,
     FlowState,
     NicView,
-    Placement,
-    PlacementKind,
     Plan,
     Policy,
     Topology,
 )
-from atfnd.model.reason import Code
 from atfnd.model.rests import Rest
 from tests.engine.test_full_cpus import CPUS
-from tests.values import NIC, RULE, THREAD, flow, key
+from tests.values import NIC, RULE, flow, key
 
 __all__: list[str] = []
 
@@ -82,54 +77,6 @@ def test_what_another_program_set_is_written_only_by_arming_again(armed: bool) -
     nic = replace(NIC, armed=armed, settings={setting: "0-3"}, manual=frozenset({setting}))
     plan = plan_of(known_of(nic))
     assert [each.setting for each in plan if each.setting] == ([] if armed else [setting])
-
-
-def test_cpus_are_those_that_are_read_for_it() -> None:
-    """A queue that is confined to no CPU gets one of these; none is known before."""
-    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
-    queues = (replace(NIC.queues[0], cpu=None), *NIC.queues[1:])
-    nic = replace(UNARMED, queues=queues, settings=settings | {"queue-cpu:0": "0-3"})
-    known = known_of(nic)
-    known.know_cpus(())
-    assert [each.queue for each in plan_of(known) if each.queue is not None] == [0]
-
-
-def test_of_queues_on_one_core_the_one_without_an_owner_is_foreseen() -> None:
-    queues = tuple(replace(queue, cpu=1) if queue.index == 0 else queue for queue in NIC.queues)
-    known = known_of(replace(UNARMED, queues=queues))
-    known.nics[NIC.name].owned = {0: Owned(("thread", 7), 0)}
-    (action,) = plan_of(known)
-    assert action.new == 1
-    known.nics[NIC.name].owned = {1: Owned(("thread", 7), 0)}
-    (action,) = plan_of(known)
-    assert action.new == 0
-
-
-LLC = replace(RULE, placement=Placement(PlacementKind.LLC))
-ONE_CACHE = tuple(replace(cpu, llc=(0, 1, 2, 3)) for cpu in CPUS.values())
-
-
-def test_a_placement_counts_on_load_and_cpuset() -> None:
-    known = known_of(UNARMED, LLC, Topology(ONE_CACHE))
-    known.table.put(flow(1, app_cpu=1, rx_queue=1, rx_cpu=1))
-    known.busy = {0: 90, 2: 90, 3: 10}
-    (action,) = plan_of(known, Topology(ONE_CACHE))
-    assert action.new == 3
-    known.know_cpusets({THREAD.tid: frozenset({0, 1})})
-    (action,) = plan_of(known, Topology(ONE_CACHE))
-    assert action.new == 0
-
-
-def test_a_filter_that_the_nic_has_just_dropped_is_not_in_the_plan() -> None:
-    known = known_of(NIC)
-    assert [each.key for each in plan_of(known)] == [key(1)]
-    known.dropped_by_nic(key(1), NOW_NS)
-    assert plan_of(known) == ()
-
-
-def test_only_that_queue_is_put_on_another_cpu() -> None:
-    action = Action(ActionKind.QUEUE_CPU, NIC.name, None, None, 2, 0, Code.KERNEL("why"), "", 2)
-    assert [queue.cpu for queue in changed(NIC, action).queues] == [0, 1, 0, 3]
 
 
 def test_what_a_plan_spends_is_not_spent() -> None:

@@ -17,8 +17,6 @@ from atfnd.engine.command import Begin, Command, WriteSettings
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     CpusRead,
-    Disarmed,
-    LoadRead,
     MovesReported,
     NicAttached,
     OriginalsRead,
@@ -237,31 +235,6 @@ def test_channels_of_a_bond_move_together_with_those_that_they_forward_to() -> N
     assert made.why("in1") == "channels of one number are on one CPU"
 
 
-def test_a_bond_that_the_rule_has_a_part_of_is_left() -> None:
-    part = replace(GATEWAY, ingress=("in0",))
-    at = {"in0": [0, 1], "in1": [0, 1], "out": [1, 0]}
-    made = Machine(at, {("in0", 0, "out"): 900.0}, part, bonded=("in0", "in1"))
-    made.look(9)
-    assert made.wrote == []
-
-
-def test_nothing_is_done_for_too_few_packets() -> None:
-    made = Machine(APART, {("in", 0, "out"): 20.0})
-    made.look(9)
-    assert made.wrote == []
-    assert made.why() == "too few packets to place anything"
-
-
-def test_a_look_during_which_a_channel_moved_says_nothing() -> None:
-    made = Machine(APART, BUSY)
-    made.look(2)
-    made.engine.forwarding.moved = frozenset({7})
-    made.look()
-    assert made.wrote == []
-    made.look()
-    assert made.wrote != []
-
-
 def test_under_strict_what_was_counted_before_a_channel_moved_gives_no_cpu_a_tx_queue() -> None:
     """A thread's queue follows it to a CPU that, by the last count, forwards nothing."""
     made = Machine({"in": [0, 1], "out": [0, 1]}, {("in", 0, "out"): 1000.0})
@@ -293,40 +266,6 @@ def test_under_bounded_it_does_not_wait() -> None:
     made.look(3)
     assert made.xps("out") == ["0", "1"]
     assert ("in", 1, "out") in made.changed_tx_queue
-
-
-def test_the_tx_queue_goes_with_a_channel_to_a_cpu_that_forwards_nothing() -> None:
-    """Its CPU has no room, and the new one gets the TX queue before the channel comes."""
-    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, xps={("out", 0): "0", ("out", 1): "1"})
-    made.look(3)
-    made.take(LoadRead({0: 20, 1: 99, **dict.fromkeys(range(2, 8), 5)}))
-    made.look(6)
-    assert made.cpus("in") == made.cpus("out")
-    assert made.cpus("in")[1] != 1
-    assert made.xps("out") == [str(cpu) for cpu in made.cpus("out")]
-    assert made.changed_tx_queue == []
-
-
-def test_under_strict_a_channel_does_not_go_where_another_tx_queue_is_in_use() -> None:
-    fixed = {"in": [0, 1], "out": [0, 0]}
-    made = Machine(fixed, BUSY, xps={("out", 0): "0", ("out", 1): "1"})
-    made.take(SettingsLeftAlone("out", frozenset({"queue-cpu:0", "queue-cpu:1"})))
-    made.look(9)
-    assert made.cpus("in") == [0, 1]
-    assert "another TX queue on CPU 0" in made.why()
-
-
-def test_under_strict_a_channel_that_several_cpus_may_serve_keeps_its_tx_queue() -> None:
-    made = Machine({"in": [0, 3], "out": [3, 3]}, BUSY, xps={("out", 0): "0", ("out", 1): "3"})
-    made.take(SettingsLeftAlone("out", frozenset({"queue-cpu:0", "queue-cpu:1"})))
-    made.may_be_on("in", 0, "0,3")
-    made.look(9)
-    assert made.cpus("in") == [0, 3]
-    assert "in queue 0 may be on any of CPUs 0,3" in made.why()
-    made.pps["in", 1, "out"] = 0.0
-    made.look(9)
-    assert made.cpus("in") == [3, 3]
-    assert made.changed_tx_queue == []
 
 
 @pytest.mark.parametrize("held", ["manual", "owned", "unarmed"])
@@ -363,82 +302,6 @@ def test_a_refusal_is_said_and_tried_again() -> None:
     assert made.why() == "channels of one number are on one CPU"
 
 
-def test_a_channel_whose_move_is_refused_is_tried_later_each_time() -> None:
-    made = Machine(APART, BUSY)
-    made.refuse["queue-cpu:0"] = made.refuse["queue-cpu:1"] = errno.EBUSY
-    made.look(240)
-    in_four_minutes = len(made.wrote)
-    made.look(60)
-    assert len(made.wrote) - in_four_minutes <= 2 * 2  # of two queues
-    assert "refused" in made.why()
-    made.refuse.clear()
-    made.look(31)
-    assert made.cpus("in") == made.cpus("out")
-
-
-def test_nothing_is_written_to_an_interface_that_is_disarmed() -> None:
-    made = Machine(APART, BUSY)
-    for nic in ("in", "out"):
-        made.take(Disarmed(nic))
-    made.look(9)
-    assert made.wrote == []
-
-
-def test_a_plan_of_which_a_part_has_to_wait_is_not_replaced_by_one_as_good() -> None:
-    """Else an idle channel would go to and fro."""
-    busy = {("in", i, "out"): pps for i, pps in enumerate([0.0, 50.0, 50.0, 50.0])}
-    mode = replace(GATEWAY, placement=PairPlacement.MODE_I)
-    made = Machine({"in": [0, 0, 1, 2], "out": [6, 0, 0, 2]}, busy, mode, {("out", 3): "1"})
-    made.look(4)
-    assert "waits" in made.why()
-    wrote = len(made.wrote)
-    made.look(20)
-    assert len(made.wrote) == wrote
-
-
-def test_channels_do_not_flee_for_ever_from_work_that_comes_along() -> None:
-    """They bring packets for sockets, too, which count as work of others."""
-    near = replace(GATEWAY, placement=PairPlacement.NODE, order=Mode.BOUNDED)
-    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, near)
-
-    def moves(looks: int, *, along: bool) -> int:
-        wrote = 0
-        for _ in range(looks):
-            busy = dict.fromkeys(range(4), 1) | {made.cpus("in")[0] if along else 0: 80}
-            made.take(LoadRead({cpu: 10 + percent for cpu, percent in busy.items()}))
-            before = made.cpus("in")
-            made.look()
-            wrote += made.cpus("in") != before
-        return wrote
-
-    assert 1 <= moves(60, along=True) <= 3
-    moves(400, along=False)
-    known = made.engine.memory.nics["in"]
-    both_on_0 = tuple(replace(each, cpu=0) for each in known.view.queues)
-    known.view = replace(known.view, queues=both_on_0)
-    assert moves(4, along=False) == 1
-
-
-def test_a_channel_that_its_owner_takes_along_does_not_make_the_others_slow() -> None:
-    """The place was good until then: it was not in vain."""
-    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, replace(GATEWAY, order=Mode.BOUNDED))
-    made.look(9)
-    known = made.engine.memory.nics["out"]
-    known.owned = {0: Owned(("thread", 1), 0)}
-    for cpu in (2, 3, 2, 3):
-        first, other = known.view.queues
-        known.view = replace(known.view, queues=(replace(first, cpu=cpu), other))
-        made.look(5)
-        assert made.cpus("in")[0] == cpu
-
-
-def test_a_rule_that_leaves_says_so() -> None:
-    made = Machine(APART, BUSY, replace(GATEWAY, placement=PairPlacement.LEAVE))
-    made.look(9)
-    assert made.wrote == []
-    assert made.why() == "the rule leaves it"
-
-
 def test_one_way_and_the_first_rule_decide() -> None:
     one_way = replace(GATEWAY, one_way=True, placement=PairPlacement.LEAVE)
     made = Machine(APART, BUSY, one_way)
@@ -450,15 +313,6 @@ def test_one_way_and_the_first_rule_decide() -> None:
     made.look()
     assert made.engine.forwarding.why("in", "out") == ("gateway", Code.RULE_LEAVES())
     assert (made.engine.forwarding.why("out", "in") or ("",))[0] == "back"
-
-
-def test_a_placed_queue_is_at_home_where_it_was_placed() -> None:
-    """Else it would go back to the CPU that it had."""
-    made = Machine(APART, BUSY)
-    made.look(4)
-    assert made.engine.memory.nics["out"].lent.homes == {0: 0, 1: 1}
-    made.take(OriginalsRead("out", {"queue-cpu:0": "1", "queue-cpu:1": "0"}))
-    assert made.engine.memory.nics["out"].lent.homes == {0: 0, 1: 1}
 
 
 def test_without_its_rule_tx_queues_are_as_they_were_and_queues_go_home() -> None:

@@ -10,27 +10,21 @@ from typing import Any
 import pytest
 
 from atfnd.engine.command import (
-    Adopt,
     Begin,
     Command,
-    Forget,
     LookAtPorts,
     ReportEnd,
-    TellMoves,
 )
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
     BirthsHeard,
     Event,
-    FiltersLeft,
     ListenersFound,
     MovesReported,
     NicAttached,
     Offer,
     PortsLooked,
-    Reviewed,
-    SocketsAudited,
     TakenUp,
 )
 from atfnd.engine.filters.listeners import Asked
@@ -40,13 +34,11 @@ from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
     ActionKind,
-    Filter,
     FlowKey,
     FlowRule,
     FlowState,
     Forked,
     Listening,
-    Match,
     Mode,
     NicView,
     Outcome,
@@ -54,23 +46,19 @@ from atfnd.model import (
     Policy,
     Protocol,
     Rss,
-    SocketGone,
     SocketUse,
     ThreadReads,
-    Topology,
 )
 from atfnd.model.reason import Code
 from atfnd.move.command import Ended
-from atfnd.move.event import Established
 from atfnd.move.verdict import Mechanism, Verdict
-from tests.engine.test_birth import FAR_NS, answer, syn
+from tests.engine.test_birth import FAR_NS, syn
 from tests.engine.test_port_filters import EXACT_WINS, OTHER, PORT, listening
 from tests.values import RULE, THREAD, flow, key
 
 __all__: list[str] = []
 
 STRICT = replace(RULE, order=Mode.STRICT)
-SECOND_NS = 10**9
 
 
 class Bed:
@@ -113,10 +101,6 @@ def written(commands: list[Command]) -> list[Action]:
     return [wanted.action for each in begun for wanted in each.wanted]
 
 
-def reported(commands: list[Command]) -> list[object]:
-    return [each.event for each in commands if isinstance(each, TellMoves)]
-
-
 @pytest.mark.parametrize(
     ("changes", "keeps"),
     [
@@ -139,27 +123,6 @@ def test_only_a_rule_that_steers_in_order_and_at_once_is_asked_at_a_birth(
     assert bool(bed.looks()) is keeps
 
 
-def test_a_connect_that_a_ports_filter_leads_to_its_queue_needs_none() -> None:
-    bed = Bed()
-    bed.memory.table.put(flow(0, key=PORT, cookie=0, location=4, target_queue=2))
-    assert written(bed.hears(syn())) == []
-    [action] = written(bed.hears(syn(2, cpu=1)))
-    assert (action.old, action.new) == (2, 1)  # where it would be delivered without its own
-
-
-def test_a_connect_is_being_born_until_its_filter_is_there_and_its_answer_is_passed_on() -> None:
-    bed = Bed()
-    assert not bed.engine.has_births()
-    assert len(written(bed.hears(syn()))) == 1
-    assert bed.memory.table.writing(Writing.CONNECT) == [key(1)]
-    assert bed.engine.has_births()
-    assert reported(bed.hears(answer())) == [Established(key(1), 60)]
-    bed.memory.table.writes(key(1), None)
-    assert bed.engine.has_births()  # no observer of sockets knows it yet
-    bed.engine.handshakes.connects.adopt(bed.memory)
-    assert not bed.engine.has_births()
-
-
 def looked_at(commands: list[Command]) -> bool:
     return any(isinstance(each, LookAtPorts) for each in commands)
 
@@ -176,32 +139,6 @@ def test_ports_are_looked_at_when_it_may_matter_who_serves_them() -> None:
     assert not looked_at(bed.hears(Forked(82, 4711)))
 
 
-def test_a_nic_that_is_not_armed_asks_nothing_and_gets_no_filter_for_a_port() -> None:
-    bed = Bed(nic=replace(EXACT_WINS, armed=False))
-    bed.hears(listening())
-    assert bed.engine.ports_to_match() == {"nic": frozenset()}
-    assert bed.looks() == []
-    bed.hears(SocketGone(61, 1))
-    bed.looks()
-    assert not bed.engine.handshakes.listening(bed.memory)  # nothing of it is left to look at
-
-
-def test_a_nic_that_is_not_armed_leaves_the_port_of_another_nic() -> None:
-    bed = Bed(nic=replace(EXACT_WINS, armed=False))
-    bed.hears(listening())
-    bed.memory.table.put(flow(0, key=PORT, cookie=1, nic="other"))
-    bed.hears(SocketGone(61, 1))
-    bed.looks()
-    assert bed.memory.table.get(PORT) is not None
-
-
-def test_a_nic_whose_listeners_are_not_known_is_not_looked_at() -> None:
-    bed = Bed()
-    assert bed.looks() == []
-    assert bed.engine.handshakes.why_no_port("nic", key(1), bed.memory) is None
-    assert bed.engine.ports_to_match() == {"nic": frozenset()}
-
-
 def test_why_the_port_of_a_connection_has_no_filter() -> None:
     bed = Bed()
     bed.tell(ListenersFound("nic", (Listening(5, 1, PORT, 1, THREAD, 2),)))
@@ -212,25 +149,6 @@ def test_why_the_port_of_a_connection_has_no_filter() -> None:
     entry = flow(0, key=PORT, cookie=1, location=5, target_queue=2)
     bed.memory.table.put(entry)
     assert why("nic", key(1), bed.memory) is None  # it has one
-
-
-def test_a_flow_whose_ports_filter_is_gone_asks_for_its_own_at_the_next_look() -> None:
-    bed = Bed()
-    bed.memory.table.put(flow(1, state=FlowState.PORT, target_queue=2))
-    bed.tell(Reviewed(Topology(())))
-    found = bed.memory.table.get(key(1))
-    assert found is not None
-    assert found.state is FlowState.OVERFLOW
-
-
-def test_a_filter_that_an_earlier_run_left_is_adopted_once_and_its_socket_known() -> None:
-    bed, rule = Bed(), Filter(5, Match.of(key(1)), 2)
-    use = SocketUse(1001, key(1), 2, 102, 2, 0)
-    assert Adopt({1001: 2}) in bed.tell(FiltersLeft("nic", (rule,), (use,)))
-    found = bed.memory.table.get(key(1))
-    assert found is not None
-    assert (found.location, found.target_queue) == (5, 2)
-    assert bed.tell(FiltersLeft("nic", (rule,), ())) == []  # nor is it deleted as nobody's
 
 
 def test_a_move_of_a_flow_that_its_ports_filter_serves_is_from_the_queue_of_that() -> None:
@@ -280,36 +198,6 @@ def test_how_the_move_of_a_queue_ends_is_news_once_and_success_is_none() -> None
     assert news(Verdict.DEFERRED, "busy") == [False]
     assert news(Verdict.DEFERRED, "another reason") == [True]
     assert news(Verdict.DONE, "") == [False]
-
-
-def test_a_ports_filter_that_was_put_off_is_not_tried_again_at_once() -> None:
-    bed = Bed()
-    bed.hears(listening())
-    assert [each.key for each in bed.looks()] == [PORT]
-    bed.tell(MovesReported((put_off(PORT, "busy"),)))
-    assert bed.memory.nics["nic"].spending.later[PORT][1] > 70
-
-
-def test_a_connection_that_could_not_get_its_ports_queue_by_itself_is_forgotten() -> None:
-    """It was to have a filter of its own, so that its port's could go."""
-    bed = Bed()
-    bed.memory.table.put(flow(1))
-    bed.memory.table.writes(key(1), Writing.PORT)
-    bed.tell(MovesReported((put_off(key(1), "busy"),)))
-    assert bed.memory.table.get(key(1)) is None
-
-
-def test_sockets_that_aged_out_or_were_turned_away_are_reported_again_when_they_are_used() -> None:
-    bed = Bed(replace(RULE, t_delete_ns=SECOND_NS))
-    bed.memory.table.put(flow(1, used_ns=1))
-    use = SocketUse(1001, key(1), 0, 100, 0, 0)
-    bed.tell(SocketsAudited((use,)), 100 * SECOND_NS)
-    bed.memory.turn_away(flow(4))
-    commands = bed.tell(Reviewed(Topology(())), 100 * SECOND_NS)
-    gone = [each.cookies for each in commands if isinstance(each, Forget)]
-    assert frozenset({1004}) in gone
-    assert bed.memory.table.get(key(1)) is None
-    assert frozenset({1001}) in gone
 
 
 def test_the_end_of_an_earlier_write_is_not_taken_for_that_of_a_first_filter() -> None:

@@ -7,31 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from atfnd.engine.command import Begin
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import NicAttached, NicRead, SpreadRead
 from atfnd.engine.hash_key import due
-from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     HashSeen,
-    InterfaceRule,
-    NicStats,
     NicView,
-    Policy,
-    QueueStats,
     Rss,
     Transform,
 )
 from atfnd.model.nic import RSS_KEY
-from tests.values import NIC, RULE
+from tests.values import NIC
 
 __all__: list[str] = []
 
 OWN, SYMMETRIC = "0102" * 19 + "0a0b", "6d5a" * 20
 ASKED = replace(NIC, symmetric_hash=True, settings={RSS_KEY: OWN})
-
-
-ASKS = InterfaceRule("*", "test:1", True, None, 0, rss_hash="symmetric")
 
 
 def written(nic: NicView, was: str | None = None) -> list[tuple[str | None, str | None]]:
@@ -67,35 +56,3 @@ def test_a_nic_that_is_symmetric_already_gets_no_key(transform: Transform) -> No
     assert written(shown) == []
     ours = replace(ASKED, rss=rss, settings={RSS_KEY: SYMMETRIC})  # an admin switched it on later
     assert written(ours, was=OWN) == [(RSS_KEY, OWN)]
-
-
-@pytest.mark.parametrize(
-    ("before", "since", "back"),
-    [
-        ((5_000,) * 4, (10_000, 0, 0, 0), True),
-        ((0,) * 4, (9_500, 500, 0, 0), True),  # nothing is known of before
-        ((5_000,) * 4, (4_000, 2_000, 2_000, 2_000), False),
-        ((5_000,) * 4, (9_000, 0, 0, 0), False),  # too few to judge
-        ((20_000, 0, 0, 0), (10_000, 0, 0, 0), False),  # one flow, as before
-    ],
-)
-def test_a_key_that_spoils_the_spread_is_taken_back(
-    before: tuple[int, ...], since: tuple[int, ...], back: bool
-) -> None:
-    def read(packets: tuple[int, ...]) -> list[str | None]:
-        stats = NicStats(tuple(QueueStats(i, p, 0, 0, None) for i, p in enumerate(packets)), 0)
-        nic = replace(engine.views["nic"], stats=stats, settings={RSS_KEY: SYMMETRIC})
-        said = (
-            *engine.handle(NicRead(nic), 1),
-            *engine.handle(SpreadRead("nic", {RSS_KEY: OWN}), 1),
-        )
-        begun = [each.wanted[0].action for each in said if isinstance(each, Begin)]
-        return [each.value for each in begun if each.setting == RSS_KEY]
-
-    policy = Policy((ASKS,), (RULE,), "auto", 64, 0, ())
-    engine = Engine(Memory.of(policy))
-    engine.handle(NicAttached(ASKED, armed=True), 1)
-    assert read(before) == []
-    total = tuple(a + b for a, b in zip(before, since, strict=True))
-    assert read(total) == ([OWN] if back else [])
-    assert bool(engine.views["nic"].poor_key) is back

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.placement.queues import confine, homeless, same_core
-from atfnd.model import ActionKind, Queue, Topology
-from atfnd.model.reason import Code
+from atfnd.engine.placement.queues import homeless
+from atfnd.model import Queue, Topology
 from tests.serve.published import topology
 
 QUEUES = tuple(Queue(n, 100 + n, 40 + n, n, False, None) for n in range(8))
@@ -40,14 +39,6 @@ def without(*offline: int, isolated: Collection[int] = ()) -> Topology:
 )
 def test_the_nearest_cpu(offline: tuple[int, ...], new_cpu: int) -> None:
     assert homeless(QUEUES[3:4], without(*offline)) == [(QUEUES[3], new_cpu)]
-
-
-def test_nobody_is_homeless_while_every_cpu_is_online() -> None:
-    assert homeless(QUEUES, without()) == []
-
-
-def test_a_queue_that_was_on_no_one_cpu_is_let_be() -> None:
-    assert homeless([replace(QUEUES[3], cpu=None)], without(3)) == []
 
 
 def test_a_crowd_is_spread() -> None:
@@ -84,12 +75,6 @@ def test_the_node_at_the_shorter_distance() -> None:
     assert move[1] == 6
 
 
-def test_the_plan_says_why() -> None:
-    (action,) = confine("sim0", homeless(QUEUES, without(3)), Code.NEAREST())
-    assert (action.kind, action.queue, action.old, action.new) == (ActionKind.QUEUE_CPU, 3, 3, 2)
-    assert "offline" in str(action.why)
-
-
 @given(
     st.sets(st.integers(0, 7), max_size=7),
     st.sets(st.integers(0, 7)),
@@ -104,30 +89,3 @@ def test_a_queue_is_never_left_without_a_live_cpu(
     for queue in queues:
         assert (queue in moves) == (queue.cpu in offline)
         assert moves.get(queue) not in offline
-
-
-def test_of_the_queues_of_a_cpu_the_one_with_fewest_flows_is_taken() -> None:
-    queues = [replace(QUEUES[index], cpu=2) for index in (0, 1, 2)]
-    load = {0: (True, 0), 1: (False, 9), 2: (False, 3)}  # another thread owns the first
-    found = same_core(queues, 2, load.__getitem__)
-    assert found is not None
-    assert found.index == 2
-
-
-def test_a_cpu_of_the_same_node_is_nearer_than_one_of_another() -> None:
-    """Also where the other node is said to be near."""
-    whole = without(0, 1)
-    near = tuple(replace(node, distances={0: 10, 1: 11}) for node in whole.nodes)
-    cpus = tuple(replace(cpu, llc=(cpu.index,)) for cpu in whole.cpus)
-    moves = homeless([QUEUES[0]], replace(whole, cpus=cpus, nodes=near))
-    nodes = {cpu.index: cpu.node for cpu in whole.cpus}
-    assert [nodes[cpu] for _, cpu in moves] == [nodes[0]]
-
-
-def test_a_cpu_under_the_same_cache_is_nearer_than_others_of_the_node() -> None:
-    whole = without(0)
-    home = whole.cpus[0]
-    cpus = [replace(cpu, node=0, llc=(cpu.index,), smt=(cpu.index,)) for cpu in whole.cpus]
-    cpus[5] = replace(cpus[5], llc=(0, 5))
-    moves = homeless([replace(QUEUES[0], cpu=home.index)], replace(whole, cpus=tuple(cpus)))
-    assert [cpu for _, cpu in moves] == [5]

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import pytest
-
 from atfnd.engine import host_settings
 from atfnd.engine.command import (
     Command,
@@ -70,36 +68,6 @@ def in_short(commands: Iterable[Command]) -> list[str]:
 
 def states(known: Memory) -> list[str]:
     return [each.state for each in host_settings.shown(known)]
-
-
-def test_what_the_policy_asks_for_is_written_while_a_nic_is_armed() -> None:
-    known = memory()
-    assert due(known, FOUND) == [f"{PACKETS} = 2", f"{TIME} = 20000"]
-    assert due(known, OURS) == []
-    assert states(known) == ["set", "set"]
-    asks(known, SoftirqBudget(packets=2))
-    assert due(memory(asked=SoftirqBudget(packets=2)), FOUND) == [f"{PACKETS} = 2"]
-
-
-def test_nothing_is_written_or_put_back_as_long_as_none_is_armed() -> None:
-    known = memory(UNARMED)
-    assert due(known, FOUND) == []
-    assert states(known) == ["wanted", "wanted"]
-    assert [each.value for each in host_settings.planned("nic", known)] == ["2", "20000"]
-    asks(known, SoftirqBudget())
-    assert due(known, OURS) == []
-    assert states(known) == ["set", "set"]
-    assert host_settings.planned("nic", known) == ()
-    assert due(known, FOUND) == []
-    assert states(known) == ["left", "left"]
-
-
-@pytest.mark.parametrize("nic", [ARMED, None])
-def test_what_is_asked_for_no_more_goes_back(nic: NicView | None) -> None:
-    known = memory(nic, SoftirqBudget(time_us=20_000))
-    assert due(known, OURS) == [f"{PACKETS} back"]
-    asks(known, SoftirqBudget())
-    assert due(known, OURS) == [f"{PACKETS} back", f"{TIME} back"]
 
 
 def test_an_undo_puts_back_what_no_armed_nic_needs() -> None:

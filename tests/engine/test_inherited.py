@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine import audit
-from atfnd.engine.command import Adopt, KeepFilter
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import AuditDue, HeirFound, NicAttached
 from atfnd.engine.handshake import birth
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
 from atfnd.engine.table.memory import Memory
 from atfnd.model import Action, Connecting, Flow, FlowState, Outcome, Thread
-from atfnd.model.reason import Code
 from atfnd.move import device as machine
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import NicMoves
@@ -52,34 +46,6 @@ def delete(known: Memory) -> Action:
     return action
 
 
-def test_what_was_to_become_of_a_flow_ends_with_it() -> None:
-    known = steered()
-    known.table.defer(key(1), 99)
-    known.table.gives(key(1), (key(2),))
-    delete(known)
-    assert known.table.deferred() == {}
-    assert known.table.swaps("nic") == {}
-
-
-def test_its_delete_is_called_off_and_the_observer_knows_the_newcomer() -> None:
-    known = steered()
-    engine, action = Engine(known), delete(known)
-    engine.handle(NicAttached(NIC, armed=True), 1)
-    assert engine.handle(HeirFound(action, NEW), 80) == [KeepFilter(action)]
-    assert engine.handle(AuditDue(), 81) == [Adopt({NEW: 2})]
-    other = replace(action, location=8)
-    assert engine.handle(HeirFound(other, NEW + 1), 82) == []
-    assert the_flow(known).cookie == NEW
-
-
-def test_of_a_rule_that_an_earlier_run_left_too() -> None:
-    known = memory()
-    action = replace(delete(steered()), why=Code.KERNEL("left by an earlier run"))
-    heir = audit.inherit(NIC, action, NEW, known, 80)
-    assert heir == the_flow(known)
-    assert (heir.cookie, heir.location, heir.target_queue) == (NEW, 7, 2)
-
-
 def test_a_rule_that_is_not_the_entrys_goes() -> None:
     known = steered(location=8)
     assert audit.inherit(NIC, delete(steered()), NEW, known, 80) is None
@@ -92,16 +58,6 @@ def again(known: Memory, cpu: int = 2, thread: Thread | None = None) -> bool:
     event: Connecting = syn(1, cpu)._replace(cookie=NEW)
     event = event if thread is None else event._replace(thread=thread)
     return birth.again(event, NIC, STRICT, known, 70)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"location": None}, {"nic": "other"}, {"cookie": NEW}], ids=str
-)
-def test_what_is_no_rule_of_another_socket_is_left_alone(changes: dict[str, object]) -> None:
-    known = steered(**changes)
-    before = the_flow(known)
-    assert not again(known)
-    assert list(known.table) == [before]
 
 
 @given(

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from atfnd.engine.filters.listeners import Asked, Listeners
+from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.filters.readers import Readers
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.model import FlowKey, Listening, Thread, ThreadReads
-from atfnd.model.reason import Code
-from tests.values import flow, key
+from tests.values import key
 
 __all__: list[str] = []
 
@@ -36,18 +35,6 @@ def reads(thread: Thread, at_ns: int = 0) -> ThreadReads:
     return ThreadReads(at_ns, key(1), 102, thread)
 
 
-def with_entry(cookie: int) -> FlowTable:
-    table = FlowTable(8)
-    table.put(flow(0, key=PORT, cookie=cookie))
-    return table
-
-
-def cookie_of_entry(table: FlowTable) -> int:
-    entry = table.get(PORT)
-    assert entry is not None
-    return entry.cookie
-
-
 def test_a_port_is_closed_with_its_last_listener_and_open_with_the_next() -> None:
     listeners = opened(listening(1), listening(2))
     assert listeners.closed(1, 10)
@@ -59,45 +46,9 @@ def test_a_port_is_closed_with_its_last_listener_and_open_with_the_next() -> Non
     assert listeners.closed_ns == {}
 
 
-def test_the_rule_of_an_earlier_listener_serves_the_next() -> None:
-    """And it keeps the one that it serves, as long as that is open."""
-    table = with_entry(cookie=9)
-    listeners = opened(listening(1), table=table)
-    assert cookie_of_entry(table) == 1
-    listeners.opened(listening(2), table)
-    assert cookie_of_entry(table) == 1
-
-
-def test_a_list_of_all_listeners_keeps_the_threads_that_are_known() -> None:
-    """A list does not say which thread listens."""
-    listeners = opened(listening(1, thread=ONE), listening(2, OTHER_PORT))
-    listeners.found([listening(1)], FlowTable(8), 70)
-    assert [each.thread for each in listeners.rivals(PORT)] == [ONE]
-    assert listeners.closed_ns == {OTHER_PORT: 70}
-
-
 def test_who_listens_on_all_addresses_is_a_rival_of_who_listens_on_one() -> None:
     listeners = opened(listening(1), listening(2, ANYWHERE), listening(3, OTHER_PORT))
     assert {each.cookie for each in listeners.rivals(PORT)} == {1, 2}
-
-
-def test_a_closed_port_is_in_use_until_its_rule_is_gone() -> None:
-    """So that an audit of sockets does not end it."""
-    table = with_entry(cookie=1)
-    listeners = opened(listening(1), listening(3, OTHER_PORT), table=table)
-    listeners.closed(1, 10)
-    assert {(each.cookie, each.key) for each in listeners.uses(table, 20)} == {
-        (1, PORT),
-        (3, OTHER_PORT),
-    }
-
-
-def test_what_is_forgotten_of_a_port_without_a_rule() -> None:
-    listeners = opened(listening(1))
-    listeners.unwanted.add(PORT)
-    listeners.asked[PORT], listeners.why_not[PORT] = Asked(5, 2), Code.UNWANTED()
-    listeners.forget(PORT)
-    assert (listeners.unwanted, listeners.asked, listeners.why_not) == (set(), {}, {})
 
 
 @pytest.mark.parametrize("port", [PORT, ANYWHERE])
@@ -145,24 +96,6 @@ def test_one_thread_serves_alone_after_a_minute() -> None:
     assert heard(*both, *alone)
     assert not heard(*both, *alone, (ONE, 72))
     assert heard(*both, *alone[:3], (TWO, 65), (ONE, 76), (ONE, 100))
-
-
-def test_a_restart_begins_the_minute_anew() -> None:
-    known = Readers()
-    for thread, at_s in ((ONE, 0), (TWO, 1), (ONE, 12)):
-        known.heard(thread, at_s * SECOND_NS)
-    known.restarted()
-    known.heard(ONE, 80 * SECOND_NS)
-    assert known.why_no_filter() is not None
-    known.heard(ONE, 140 * SECOND_NS)
-    assert known.why_no_filter() is None
-
-
-def test_many_readers_are_counted() -> None:
-    known = Readers()
-    for tid in (7, 3, 5, 9):
-        known.heard(Thread(tid, tid, "app", None), tid)
-    assert str(known.why_no_filter()) == "threads 3, 5 and 2 more read its connections"
 
 
 def test_a_port_is_shared_if_several_threads_read_what_one_socket_accepts() -> None:

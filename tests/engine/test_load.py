@@ -52,21 +52,9 @@ def test_the_least_busy_of_equals_is_taken() -> None:
     assert spot({1: 75, 2: 50}) == 3  # of which nothing is known yet
 
 
-def test_who_is_there_already_stays() -> None:
-    assert spot({1: 99, 2: 0, 3: 0}, current=1) == 1
-
-
 def test_a_queue_that_a_thread_owns_is_taken_last_however_idle_its_cpu_is() -> None:
     """It follows that thread, and would take the guest along."""
     machine = Machine(replace(RULE, placement=NAMED))
     machine.memory.busy = {2: 30, 3: 30}
     machine.memory.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
     assert guest(NAMED, 0, THREAD, NIC, machine.memory).cpu == 2
-
-
-def test_a_cpu_that_was_offline_at_the_last_look_is_not_judged() -> None:
-    assert busy_percent(at(50, {0: 0}), at(150, {0: 50, 1: 10**9})) == {0: 50}
-
-
-def test_what_a_cpu_did_before_does_not_count() -> None:
-    assert busy_percent(at(0, {0: 1_000_000}), at(100, {0: 1_000_010})) == {0: 90}

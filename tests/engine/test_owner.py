@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from atfnd.engine.ownership.follow import TERMS as TERMS_IN_USE
 from atfnd.engine.ownership.owner import Follow, Lent, Owned, Owner, Ownership, OwnerTerms, assign
-from atfnd.model.rests import Rest, Rests
+from atfnd.engine.ownership.shares import tenants_of
+from atfnd.model import Thread
 
 TERMS = OwnerTerms(idle_ns=1000, least_owned_ns=100, away_ns=2000, rest_ns=100, worth_bytes=5)
 NOW_NS = 10_000
@@ -35,14 +36,6 @@ def look(
     return who(after), [(follow.queue, follow.cpu) for follow in follows]
 
 
-def test_an_owner_takes_the_free_queue_on_its_cpu() -> None:
-    assert look(owned(), owner(7, cpu=1)) == ({1: 7}, [])
-
-
-def test_a_queue_follows_its_owner() -> None:
-    assert look(owned((0, 7)), owner(7, cpu=3)) == ({0: 7}, [(0, 3)])
-
-
 def test_a_queue_that_has_just_followed_stays() -> None:
     just, rested = Lent(moved_ns={0: NOW_NS - 99}), Lent(moved_ns={0: NOW_NS - 100})
     assert look(owned((0, 7)), owner(7, cpu=3), lent=just) == ({0: 7}, [])
@@ -57,27 +50,10 @@ def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
     assert look(owned((0, 7)), owner(7, cpu=3, used_ns=NOW_NS - 1000)) == ({0: 7}, [])
 
 
-def test_with_more_owners_than_queues_the_busiest_own() -> None:
-    crowd = owner(1, 0, load=10), owner(2, 0, load=30), owner(3, 1, load=20)
-    assert look(owned(), *crowd)[0] == {0: 2, 1: 3}
-
-
-def test_a_newcomer_takes_the_queue_that_was_idle_for_long() -> None:
-    idle, busy = owner(1, 0, load=500, used_ns=NOW_NS - 1000), owner(2, 1)
-    assert look(owned((0, 1), (1, 2)), idle, busy, owner(3, 2, load=1)) == ({0: 3, 1: 2}, [(0, 2)])
-
-
 def test_a_newcomer_must_be_busier_by_a_quarter() -> None:
     before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=100), owner(2, 1, load=200))
     assert look(before, *old, owner(3, 2, load=125))[0] == {0: 1, 1: 2}
     assert look(before, *old, owner(3, 2, load=126))[0] == {0: 3, 1: 2}
-
-
-def test_one_packet_more_does_not_take_a_queue() -> None:
-    """Two slow owners of one rate: each look sees one packet more of one or the other."""
-    before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=2), owner(2, 1, load=200))
-    assert look(before, *old, owner(3, 2, load=6))[0] == {0: 1, 1: 2}
-    assert look(before, *old, owner(3, 2, load=7))[0] == {0: 3, 1: 2}
 
 
 def test_a_frame_more_does_not_take_a_queue_by_the_terms_in_use() -> None:
@@ -109,31 +85,9 @@ def test_the_queue_of_a_thread_that_ends_waits_and_goes_home() -> None:
     assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
 
 
-def test_the_queue_of_a_thread_that_does_not_stay_any_more_goes_home_at_once() -> None:
-    lent = Lent(homes={0: 2, 1: 1})
-    wanders = owner(7, cpu=0)._replace(settled=False)
-    assert look(owned((0, 7), (1, 8)), wanders, owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
-
-
 def test_a_queue_stays_where_its_home_is_offline() -> None:
     lent = Lent(homes={0: 2}, free_ns={0: 0})
     assert look(owned(), online=frozenset({0, 1}), lent=lent) == ({}, [])
-
-
-def test_an_owner_that_is_idle_for_long_owns_nothing() -> None:
-    lent = Lent(homes={0: 2}, free_ns={0: 0})
-    assert look(owned((0, 7)), owner(7, 3, used_ns=NOW_NS - 2000), lent=lent)[0] == {}
-
-
-def test_an_owner_without_room_on_its_cpu_is_a_guest_there() -> None:
-    queues, online = {0: 0, 1: 1, 2: 1}, frozenset({0, 1})  # two queues a CPU, one more at most
-    crowded = {**queues, 0: 1}
-    assert assign(owned((0, 7)), [owner(7, 1)], queues, online, TERMS, NOW_NS)[1] != ()
-    crowd = {**crowded, 3: 0}
-    after, follows = assign(owned((3, 7)), [owner(7, 1)], crowd, online, TERMS, NOW_NS)
-    assert (who(after), follows) == ({}, ())
-    after, follows = assign(owned(), [owner(7, 1)._replace(at=3)], crowd, online, TERMS, NOW_NS)
-    assert (who(after), follows) == ({0: 7}, ())
 
 
 def test_queues_that_have_only_changed_places_stay() -> None:
@@ -145,17 +99,6 @@ def test_queues_that_have_only_changed_places_stay() -> None:
     two_each: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
     lent = Lent(homes={0: 0, 1: 0, 2: 1, 3: 1}, free_ns=dict.fromkeys(two_each, 0))
     assert assign({}, (), two_each, ONLINE, TERMS, NOW_NS, lent)[1] == ()
-
-
-def test_queues_that_crowd_a_cpu_as_another_one_came_back_leave_it() -> None:
-    """Three CPUs of four were offline."""
-    lent, crowd = Lent(homes={0: 0, 1: 1, 2: 2, 3: 3}), dict.fromkeys(range(4), 0)
-    owners = [owner(number, 0) for number in range(4)]
-    before = owned(*((number, number) for number in range(4)))
-    after, follows = assign(before, owners, crowd, ONLINE, TERMS, NOW_NS, lent)
-    assert len(follows) >= 2
-    assert all(each.cpu == lent.homes[each.queue] for each in follows)
-    assert not {each.queue for each in follows} & after.keys()
 
 
 def test_a_fork_owns_nothing_that_its_parent_owns() -> None:
@@ -174,13 +117,6 @@ def test_a_free_queue_comes_from_a_cpu_that_keeps_one_or_to_a_cpu_that_has_none(
     after, follows = assign(owned((0, 7)), [owner(7, 0), third], alone, ONLINE, TERMS, NOW_NS)
     assert (who(after), [(f.queue, f.cpu) for f in follows]) == ({0: 7, 1: 8}, [(1, 0)])
     assert look(owned((0, 7)), owner(7, cpu=0), owner(8, cpu=3)) == ({0: 7, 1: 8}, [(1, 3)])
-
-
-def test_queues_leave_a_cpu_that_goes_offline() -> None:
-    online = frozenset({1, 2})
-    assert look(owned((0, 7)), owner(7, cpu=2), online=online) == ({0: 7}, [(0, 2)])
-    assert look(owned(), online=online) == ({}, [(0, 2)])
-    assert look(owned((0, 7)), owner(7, cpu=0), online=online) == ({0: 7}, [(0, 2)])
 
 
 numbers = st.integers(0, 5)
@@ -225,13 +161,6 @@ def test_a_thread_that_wanders_owns_nothing_and_counts_among_the_many() -> None:
     assert lent.crowded
 
 
-def test_a_queue_that_others_use_is_not_owned_by_a_thread_that_may_leave() -> None:
-    avoids = owner(7, 1)._replace(avoids=frozenset({1}))
-    assert look(owned(), avoids)[0] == {0: 7}
-    assert look(owned((1, 7)), avoids)[0] == {0: 7}
-    assert look(owned(), avoids._replace(avoids=frozenset({0, 1})))[0] == {}
-
-
 def test_others_that_come_to_each_queue_that_follows_a_thread_do_not_drive_it_on_for_ever() -> None:
     """Three threads on CPU 2, where one owns queue 2. The flows of another one are led to whichever
     other queue is delivered there: that of the third, which then owns it no more."""
@@ -252,51 +181,33 @@ def test_others_that_come_to_each_queue_that_follows_a_thread_do_not_drive_it_on
     assert lent.shared == {}
 
 
-def test_two_threads_that_may_leave_do_not_take_queues_in_turn_for_ever() -> None:
-    """Both run on CPU 2, and after a while the flows of both come by the queue that one of them
-    owns. Then the other one gets a queue, and the busier one takes that, because it is there."""
-    terms, lent, ownership = TERMS_IN_USE, Lent(homes={0: 0, 1: 1, 2: 2}), owned((2, 6))
-    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
-    moves_ns, at = list[int](), 2
-    for now_ns in range(0, 120_000_000_000, 200_000_000):
-        if now_ns % 3_000_000_000 == 0:
-            at = next(iter(ownership), at)
-        owners = [
-            owner(tid, 2, load, now_ns)._replace(avoids=frozenset({at}), at=at)
-            for tid, load in ((6, 100_000), (7, 50_000))
-        ]
-        ownership, follows = assign(ownership, owners, queues, ONLINE, terms, now_ns, lent)
-        for each in follows:
-            queues[each.queue] = each.cpu
-            moves_ns.append(now_ns)
-    assert len([at_ns for at_ns in moves_ns if at_ns > 60_000_000_000]) <= 4
+AT_NS = 10**10
 
 
-def test_a_queue_that_was_lost_to_others_long_ago_counts_no_more() -> None:
-    before, shared = owned((1, 7)), {("thread", 7): NOW_NS - TERMS.put_off_ns}
-    avoids = owner(7, 1)._replace(avoids=frozenset({1}))
-    assert look(before, avoids, lent=Lent(shared={**shared}))[0] == {0: 7}
-    shared = {("thread", 7): NOW_NS - TERMS.put_off_ns + 1}
-    assert look(before, avoids, lent=Lent(shared={**shared}))[0] == {}
-    assert look(before, owner(7, 1), lent=Lent(shared={**shared}))[0] == {1: 7}
+def of_user(tid: int, uid: int, cpu: int = 0, load: int = 100) -> Owner:
+    thread = Thread(tid, tid, "app", None, uid)
+    return Owner(("thread", tid), cpu, load, AT_NS, tenants=tenants_of(thread))
 
 
-def test_a_queue_whose_move_is_put_off_is_moved_later_each_time_and_lost_after_five() -> None:
-    """Something may forbid it for ever, as RPS that an admin set up does. Its flows may have
-    another way: with a policy of bounded order, in a gap of each."""
-    lent, waits_ns, at_ns = Lent(), list[int](), NOW_NS
-    for _ in range(12):
-        lent.stayed(0, TERMS, at_ns)
-        waits_ns.append(lent.rests_until_ns(0, TERMS) - at_ns)
-        at_ns += waits_ns[-1]
-    assert waits_ns == [min(TERMS.rest_ns << times, TERMS.put_off_ns) for times in range(12)]
-    before, away = owned((0, 7)), owner(7, cpu=3)
-    for times, rests_ns, then in (
-        (4, 1, ({0: 7}, [])),
-        (4, 0, ({0: 7}, [(0, 3)])),
-        (5, 1, ({}, [])),
-        (5, 0, ({0: 7}, [(0, 3)])),
-    ):
-        rests = {0: Rest(times, NOW_NS + rests_ns), 1: Rest(5, NOW_NS + 1)}
-        lent = Lent(put_off=Rests(rests))
-        assert look(before, away, lent=lent) == then
+FOUR: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
+TWO = frozenset({0, 1})
+
+
+def owners_of(owned: Ownership) -> set[int]:
+    return {*who(owned).values()}
+
+
+def test_queues_are_shared_by_users_not_by_threads() -> None:
+    loads = [100_000] * 4 + [1000] * 16  # not so many as to share all queues
+    hogs = [of_user(100 + n, 1000, n % 2, load) for n, load in enumerate(loads)]
+    both = [of_user(1, 1001), of_user(2, 1001, 1)]
+    owned, _ = assign({}, [*hogs, *both], FOUR, TWO, OwnerTerms(), AT_NS)
+    assert owners_of(owned) >= {1, 2}
+    first, _ = assign({}, hogs, FOUR, TWO, OwnerTerms(), AT_NS - 10**9)
+    assert len(first) == 4
+    owned, _ = assign(first, [*hogs, *both], FOUR, TWO, OwnerTerms(), AT_NS)
+    assert owners_of(owned) >= {1, 2}
+    again, _ = assign(owned, [*hogs, *both], FOUR, TWO, OwnerTerms(), AT_NS + 10**9 // 2)
+    assert owners_of(again) == owners_of(owned)  # however much busier the attacker is
+    alone, _ = assign({}, hogs, FOUR, TWO, OwnerTerms(), AT_NS, shares={"user": 50})
+    assert len(alone) == 2

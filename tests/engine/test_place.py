@@ -96,35 +96,11 @@ def test_llc_falls_back_to_its_node_then_to_its_core_then_to_rss() -> None:
         assert str(spot.fell_back).endswith(instead)
 
 
-def test_smt_falls_back_to_its_own_core_and_no_further() -> None:
-    single = machine(1, 4, 1)
-    spot = placed(SMT, on(0, 1), single)
-    assert (spot.cpu, str(spot.fell_back)) == (
-        0,
-        "near smt: no CPU on the other thread of its core is free for it; on its own CPU instead",
-    )
-    assert placed(SMT, on(1, 2), single).queue is None
-
-
 def test_an_isolated_cpu_is_taken_by_name_or_for_its_own_thread_only() -> None:
     cpus = machine(1, 3, 1, isolated=frozenset({1}))
     assert placed(LLC, on(1, 2), cpus).cpu == 2
     assert placed(Placement.CORE, on(0, 1, 2), cpus, app_cpu=1).cpu == 1
     assert placed(Placement(PlacementKind.CPUS, frozenset({1})), on(0, 1), cpus).cpu == 1
-
-
-def test_a_cpu_outside_the_threads_cpuset_is_not_near() -> None:
-    assert placed(LLC, on(2, 3), allowed=frozenset({0, 1, 3})).cpu == 3
-    assert (
-        placed(Placement(PlacementKind.CPUS, frozenset({2})), on(2), allowed=frozenset()).cpu == 2
-    )
-
-
-def test_a_dedicated_cpu_serves_its_own_rule_only() -> None:
-    taken = frozenset({2, 3})
-    assert placed(LLC, on(2, 1), dedicated=taken).cpu == 1
-    assert placed(Placement.CORE, on(2), app_cpu=2, dedicated=taken).queue is None
-    assert placed(Placement(PlacementKind.DEDICATED, taken), on(2), dedicated=taken).cpu == 2
 
 
 def test_a_queue_that_fits_is_kept_and_else_the_least_loaded_is_taken() -> None:
@@ -205,9 +181,3 @@ def test_what_holds_on_every_machine(
         assert not (placement.avoid_smt and cpu in cpus[app_cpu].smt)
     if any(queue.index == current for queue in reachable):
         assert spot.queue.index == current
-
-
-def test_a_cpu_that_another_rule_dedicates_is_none_of_the_named_ones() -> None:
-    named = Placement(PlacementKind.CPUS, frozenset({1, 2}))
-    (step,) = steps(0, named, TWO_BY_TWO, dedicated=frozenset({1}))
-    assert step.groups == (frozenset({2}),)

@@ -3,17 +3,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from atfnd.engine import audit
-from atfnd.engine.command import Begin
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import QueuesLooked
 from atfnd.engine.filters import port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.placement import renew, steer
@@ -22,7 +16,6 @@ from atfnd.model import (
     Accepted,
     ActionKind,
     Caps,
-    Distance,
     Filter,
     Flow,
     FlowKey,
@@ -31,7 +24,6 @@ from atfnd.model import (
     Listening,
     Match,
     Mode,
-    Move,
     NicView,
     Outcome,
     SocketUse,
@@ -96,16 +88,11 @@ def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
     (birth,) = server.look()
     action = birth.action
     assert (action.kind, action.key, action.new) == (ActionKind.INSERT, PORT, 2)
-    assert Match.of(PORT).dst_port == 443
-    assert Match.of(PORT).src_port is None
     assert birth.origins == birth.rss == frozenset({0, 1, 2, 3})
     assert birth.first_data_ns is not None
     assert birth.first_data_ns > 10
     server.done((birth,))
     assert server.look() == ()
-    entry = server.entry()
-    assert entry is not None
-    assert (entry.state, entry.target_queue, entry.thread) == (FlowState.STEERED, 2, None)
 
 
 def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None:
@@ -131,32 +118,6 @@ def test_a_filter_of_an_earlier_run_stays_as_long_as_a_connection_of_its_port_li
 
 
 @pytest.mark.parametrize(
-    ("other", "rivals"),
-    [
-        (PORT, True),  # SO_REUSEPORT
-        (PORT._replace(local=bytes(4)), True),
-        (PORT._replace(local=b"\x0a\0\0\2"), False),
-        (PORT._replace(local_port=444), False),
-    ],
-)
-def test_a_port_of_several_sockets_has_no_rule(other: FlowKey, rivals: bool) -> None:
-    server = Server(listening(1), listening(2, other))
-    assert len(server.look()) == (0 if rivals else 2)
-    assert ("2 sockets listen" in (server.why or "")) == rivals
-    server.listeners.closed(2, 11)
-    server.look()
-    assert server.why is None
-
-
-def test_connections_of_other_ports_do_not_matter() -> None:
-    server = Server()
-    other = connection(1)
-    elsewhere = other._replace(key=other.key._replace(local_port=444))
-    foreign = other._replace(key=other.key._replace(local=b"\x0a\0\0\2"))
-    assert len(server.look(elsewhere, foreign)) == 1
-
-
-@pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"armed": False}, "not armed"),
@@ -171,25 +132,6 @@ def test_what_the_nic_cannot_is_said(change: dict[str, bool | int | Caps], why: 
     assert server.look() == ()
     assert why in (server.why or "")
     assert len(server.memory.table) == 0
-
-
-def test_a_port_keeps_its_queue_beside_others_of_its_core() -> None:
-    server = Server()
-    twin = replace(NIC.queues[2], index=4, napi_id=104)
-    server.nic = replace(EXACT_WINS, queues=(*NIC.queues, twin))
-    server.done(server.look())
-    assert server.look() == ()
-
-
-def test_another_owners_queue_is_a_rewrite() -> None:
-    server = Server()
-    server.done(server.look())
-    server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
-    (birth,) = server.look(connection(1, 2))
-    action = birth.action
-    assert (action.kind, action.location, action.old, action.new) == (ActionKind.REWRITE, 77, 2, 1)
-    assert (birth.origins, birth.live) == (frozenset({2}), True)
-    assert birth.first_data_ns is None
 
 
 def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
@@ -235,19 +177,6 @@ def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gon
     assert goes() == [key(1)]
 
 
-def test_steer_leaves_ports_alone() -> None:
-    server = Server()
-    server.done(server.look())
-    moved = seen(9, 1, thread=THREAD, rx_cpu=0, off_since_ns=20)
-    (follows,) = steer.seen(moved, EXACT_WINS, RULE, server.memory, SECOND_NS)
-    assert (follows.kind, follows.queue, follows.new) == (ActionKind.QUEUE_CPU, 2, 1)
-    flow = server.memory.table.get(key(9))
-    assert flow is not None
-    assert (flow.state, flow.target_queue) == (FlowState.PORT, 2)  # it needs no rule of its own
-    swapped = replace(EXACT_WINS, queues=EXACT_WINS.queues[::-1])
-    assert steer.take_up(swapped, server.memory, 1) == ()
-
-
 def test_one_that_was_on_its_way_is_known_by_its_queue() -> None:
     server = Server()
     born = server.look()
@@ -264,24 +193,11 @@ def test_one_that_was_on_its_way_is_known_by_its_queue() -> None:
     assert port_filters.exposed(through[1], EXACT_WINS, server.listeners, server.memory) == []
 
 
-def test_listeners_that_were_lost_track_of_are_found() -> None:
-    server = Server()
-    server.done(server.look())
-    unknown = Listening(50, 1, PORT, 1)
-    server.listeners.found([unknown], server.memory.table, 60)
-    assert server.listeners.sockets[PORT] == {1: listening()}  # its thread is not forgotten
-    server.listeners.found([], server.memory.table, 70)
-    assert server.listeners.closed_ns == {PORT: 70}
-
-
 def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back() -> None:
     server = Server()
     server.done(server.look())
     server.reads(THREAD, SECOND_NS)
     server.reads(OTHER, SECOND_NS)
-    audit.moved(
-        PORT, Move("birth", "verified", Code.NO_BIRTH(), 0, 1), server.memory, 10, deferred=False
-    )
     came, elsewhere = connection(1, 2), connection(2, 0)
     server.memory.table.put(flow(2, location=4, target_queue=0, app_cpu=0))
     pin, delete = server.look(came, elsewhere, now_ns=2 * SECOND_NS)
@@ -298,30 +214,8 @@ def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back()
     assert known == {0: [], 2: [PORT]}
     server.done((pin, delete))
     assert server.entry() is None
-    kept = server.entry(key(1))
-    assert kept is not None
-    assert (kept.cookie, kept.target_queue, kept.state) == (1001, 2, FlowState.STEERED)
-    assert kept.move is None  # that was its port's
     assert server.look(came, elsewhere, now_ns=3 * SECOND_NS) == ()
     assert "both read" in (server.why or "")
-
-
-def test_a_connection_that_keeps_its_ports_queue_is_not_the_listeners() -> None:
-    """Another thread uses it. The listener is where its own connection is used, and its queue
-    follows it there."""
-    server = Server()
-    server.memory.table.put(flow(2, location=4, target_queue=2, app_cpu=2))
-    server.done(server.look())
-    server.memory.nics["nic"].owned = owning({2: THREAD})
-    server.reads(THREAD, SECOND_NS)
-    server.reads(OTHER, SECOND_NS)
-    server.done(server.look(connection(1, 2), now_ns=2 * SECOND_NS))
-    others = seen(1, 3, thread=OTHER, pinned=False, home=Distance.MACHINE)
-    steer.seen(others, EXACT_WINS, server.rule, server.memory, 3 * SECOND_NS)
-    server.memory.table.put(flow(2, location=4, target_queue=2, app_cpu=1, used_ns=SECOND_NS))
-    looked = Engine(server.memory).handle(QueuesLooked(frozenset(range(4))), 3 * SECOND_NS)
-    [begin] = [each for each in looked if isinstance(each, Begin)]
-    assert [(each.action.queue, each.action.new) for each in begin.wanted] == [(2, 1)]
 
 
 def test_of_many_connections_some_get_their_rule_at_each_look() -> None:
@@ -341,77 +235,6 @@ def test_of_many_connections_some_get_their_rule_at_each_look() -> None:
     assert delete.action.kind is ActionKind.DELETE
 
 
-def test_a_port_that_finds_no_room_for_its_connections_keeps_its_rule() -> None:
-    server = Server()
-    server.done(server.look())
-    server.reads(THREAD, SECOND_NS)
-    server.reads(OTHER, SECOND_NS)
-    server.nic = replace(EXACT_WINS, budget=1)
-    assert server.look(connection(1, 2), now_ns=2 * SECOND_NS) == ()
-    assert server.look(now_ns=2 * SECOND_NS)[0].action.kind is ActionKind.DELETE
-
-
-def test_a_port_gets_its_rule_once_one_thread_alone_has_read_for_a_minute() -> None:
-    server = Server()
-    server.reads(THREAD, 0)
-    server.reads(OTHER, 0)
-    assert server.look(now_ns=1000 * SECOND_NS) == ()  # nobody has read since
-    for second in range(1000, 1060):
-        server.reads(OTHER, second * SECOND_NS)
-        assert server.look(now_ns=second * SECOND_NS) == ()
-    server.reads(OTHER, 1060 * SECOND_NS)
-    (birth,) = server.look(now_ns=1060 * SECOND_NS)
-    assert birth.action.kind is ActionKind.INSERT
-
-
-def test_threads_one_after_the_other_are_one_at_a_time() -> None:
-    server = Server()
-    for second in range(0, 600, 11):
-        server.reads(replace(THREAD, tid=second), second * SECOND_NS)
-        assert server.listeners.several(PORT) is None
-
-
-def test_who_listens_after_another_one_has_readers_of_its_own() -> None:
-    server = Server()
-    server.reads(THREAD, SECOND_NS)
-    server.listeners.closed(1, SECOND_NS)
-    server.listeners.opened(listening(2), server.memory.table)
-    server.reads(OTHER, 2 * SECOND_NS)
-    assert server.listeners.several(PORT) is None
-
-
-def test_a_port_open_to_any_address_has_the_readers_of_each() -> None:
-    everywhere = PORT._replace(local=bytes(4))
-    server = Server(listening(1, everywhere))
-    server.reads(THREAD, SECOND_NS)
-    assert server.reads(OTHER, SECOND_NS) == everywhere
-    assert server.listeners.several(PORT) is not None
-    assert server.listeners.several(PORT._replace(local_port=444)) is None
-
-
-def test_more_than_two_readers_are_given_by_their_number() -> None:
-    server = Server()
-    for tid in (5, 3, 9, 7):
-        server.reads(replace(THREAD, tid=tid), SECOND_NS)
-    assert str(server.listeners.several(PORT)) == "threads 3, 5 and 2 more read its connections"
-
-
-def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:
-    """Another port's rule may have it, or it has had no packet since."""
-    server = Server()
-    server.done(server.look())
-    server.reads(THREAD, SECOND_NS)
-    server.reads(OTHER, SECOND_NS)
-    assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
-    assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2
-
-
-def test_a_process_that_forks_before_its_rule_is_written_gets_none() -> None:
-    server = Server()
-    server.listeners.forked(THREAD.pid)
-    assert server.look() == ()
-
-
 @pytest.mark.parametrize("how", ["read", "used"])
 def test_a_process_that_forks_keeps_the_rule_that_its_own_reading_earns(how: str) -> None:
     """redis: it forks to write a file, and reads every connection itself."""
@@ -426,15 +249,6 @@ def test_a_process_that_forks_keeps_the_rule_that_its_own_reading_earns(how: str
     assert server.entry() is not None
 
 
-def test_the_other_listener_of_a_process_is_kept_when_it_closes_one() -> None:
-    server = Server(listening(), listening(2, PORT._replace(local_port=444)))
-    server.listeners.closed(2, 10)
-    assert server.listeners.forked(THREAD.pid)
-    server = Server()
-    server.listeners.closed(1, 10)
-    assert not server.listeners.forked(THREAD.pid)
-
-
 def test_an_adopted_rule_of_a_listener_found_later_stays() -> None:
     """The listener there is not known, and an earlier run may have known."""
     server = Server(Listening(5, 1, PORT, 1))
@@ -443,52 +257,6 @@ def test_an_adopted_rule_of_a_listener_found_later_stays() -> None:
     )
     assert server.look() == ()
     assert server.entry() is not None
-
-
-def work(ports: int) -> int:
-    """How many steps of the interpreter a look at so many ports takes, of which half are ruled."""
-    server = Server(*(listening(n, PORT._replace(local_port=1000 + n)) for n in range(ports)))
-    server.nic = replace(EXACT_WINS, budget=ports)
-    server.memory = memory(capacity=10 * ports)
-    server.done(server.look())
-    steps = 0
-
-    def count(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal steps
-        frame.f_trace_opcodes = True
-        steps += event == "opcode"
-        return count
-
-    before = sys.gettrace()
-    sys.settrace(count)
-    try:
-        for number in range(ports):  # each closes, and another one listens
-            port = PORT._replace(local_port=1000 + number)
-            server.listeners.closed(number, 20)
-            server.listeners.opened(listening(ports + number, port), server.memory.table)
-        server.look(now_ns=30)
-        server.look(now_ns=40)
-    finally:
-        sys.settrace(before)
-    assert len(server.memory.table.ports("nic")) == ports // 2
-    return steps
-
-
-def test_a_look_costs_as_much_as_there_are_ports() -> None:
-    assert work(400) < 2.2 * work(200)
-
-
-def test_a_rule_for_all_addresses_stays_when_its_port_listens_on_one() -> None:
-    anywhere = PORT._replace(local=bytes(4))
-    server = Server(listening(1, anywhere))
-    server.done(server.look())
-    server.listeners.closed(1, 100)
-    [delete] = server.look(now_ns=100 + 10 * SECOND_NS)
-    assert (delete.action.kind, delete.action.key) == (ActionKind.DELETE, anywhere)
-    again = listening(2)
-    server.listeners.opened(again, server.memory.table)
-    [revoked] = port_filters.wanted_again(again, server.listeners, server.memory)
-    assert (revoked.action.kind, revoked.action.key) == (ActionKind.REWRITE, anywhere)
 
 
 @pytest.mark.parametrize("moves", [True, False])

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import CpusRead, NicAttached, OriginalsRead
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.prepare import homes, prepare
@@ -48,103 +46,72 @@ LATE = replace(  # and its driver may drop a filter after it has accepted it
 )
 XSK = Conflict("an XDP program owns queue 0", "stop it", blocks=True)
 
+FILTERS, BY_RSS, RFS, NONE = (
+    SteeringMethod.FILTERS,
+    SteeringMethod.RSS,
+    SteeringMethod.RFS,
+    SteeringMethod.NONE,
+)
 CHOICES = {
-    "rules": (NIC, SteeringMethod.FILTERS, "takes 5-tuple filters"),
-    "rss": (
-        NO_FILTERS,
-        SteeringMethod.RSS,
-        "no 5-tuple filters; flows are steered by their entries",
-    ),
-    "a driver's own words": (
-        replace(NIC, caps=replace(NIC.caps, filters=False, why="ena has no filters")),
-        SteeringMethod.RSS,
-        "ena has no filters; flows",
-    ),
-    "no entry may move": (STRICT, SteeringMethod.RFS, "no rule has order: immediate"),
+    "rules": (NIC, FILTERS, "takes 5-tuple filters"),
+    "rss": (NO_FILTERS, BY_RSS, "no 5-tuple filters; flows are steered by their entries"),
+    "no entry may move": (STRICT, RFS, "no rule has order: immediate"),
     "an entry may move, and RFS may be had, too": (
         replace(STRICT, orders=frozenset({Mode.STRICT, Mode.IMMEDIATE})),
-        SteeringMethod.RSS,
+        BY_RSS,
         "by their entries",
     ),
     "no entry may move, and RFS that was set up is kept": (
         replace(
-            STRICT,
-            unowned_rfs=False,
-            keeps_rfs=True,
-            settings=dict.fromkeys(RFS_SETTINGS, "2048"),
+            STRICT, unowned_rfs=False, keeps_rfs=True, settings=dict.fromkeys(RFS_SETTINGS, "2048")
         ),
-        SteeringMethod.RFS,
+        RFS,
         "no rule has order: immediate",
     ),
     "no entry may move, and no RFS was set up": (
         replace(STRICT, unowned_rfs=False, keeps_rfs=True),
-        SteeringMethod.NONE,
-        "RFS was not set up",
-    ),
-    "no entry may move, and no RFS is wanted": (
-        replace(STRICT, unowned_rfs=False),
-        SteeringMethod.NONE,
+        NONE,
         "RFS was not set up",
     ),
     "no entry may move, and there is no RFS": (
         replace(STRICT, settings={}),
-        SteeringMethod.NONE,
+        NONE,
         "the kernel offers no RFS here",
     ),
     "no entry may move, and RFS is another program's": (
         replace(STRICT, manual=frozenset({"rps-flow-cnt:2"})),
-        SteeringMethod.NONE,
+        NONE,
         "another program changed the RFS tables",
-    ),
-    "no entry may move, and there is neither RFS nor a wish for it": (
-        replace(STRICT, settings={}, unowned_rfs=False),
-        SteeringMethod.NONE,
-        "the kernel offers no RFS here",
     ),
     "strict, and filters that may be dropped later": (
         LATE,
-        SteeringMethod.RFS,
+        RFS,
         "a rule with order: bounded lets flows move; the kernel hands packets on",
     ),
     "the same, and a driver with aRFS": (
         replace(LATE, caps=replace(LATE.caps, arfs=True)),
-        SteeringMethod.NONE,
-        "order: bounded",
-    ),
-    "the same, and no RFS is wanted": (
-        replace(LATE, unowned_rfs=False),
-        SteeringMethod.NONE,
-        "order: bounded",
-    ),
-    "the same, and there is no RFS": (
-        replace(LATE, settings={}),
-        SteeringMethod.NONE,
+        NONE,
         "order: bounded",
     ),
     "bounded, and filters that may be dropped later": (
         replace(LATE, orders=frozenset({Mode.STRICT, Mode.BOUNDED})),
-        SteeringMethod.FILTERS,
+        FILTERS,
         "takes 5-tuple filters",
     ),
-    "no table": (NO_RSS, SteeringMethod.RFS, "key is not known"),
+    "no table": (NO_RSS, RFS, "key is not known"),
     "not toeplitz": (
         replace(
             NO_FILTERS,
             rss=Rss(bytes(40), (0, 1), another="its RSS hash is not Toeplitz"),
             settings=RFS_SETTINGS,
         ),
-        SteeringMethod.RFS,
+        RFS,
         "not Toeplitz",
     ),
     "one queue": (
         replace(NO_RSS, rss=NIC.rss, queues=NIC.queues[:1]),
-        SteeringMethod.RFS,
+        RFS,
         "has one receive queue",
-    ),
-    "a table that cannot be written": (
-        replace(NO_FILTERS, caps=replace(NO_FILTERS.caps, rss_table=False), settings=RFS_SETTINGS),
-        SteeringMethod.RFS,
-        "cannot be written",
     ),
     "queues on CPUs that are not known and cannot be set": (
         replace(
@@ -153,25 +120,20 @@ CHOICES = {
             queues=tuple(replace(queue, cpu=None) for queue in NIC.queues),
             settings=RFS_SETTINGS,
         ),
-        SteeringMethod.RFS,
+        RFS,
         "the CPUs of its queues are not known, and cannot be set",
     ),
-    "nothing": (replace(NO_RSS, settings={}), SteeringMethod.NONE, "offers no RFS"),
-    "a blocking conflict": (replace(NIC, conflicts=(XSK,)), SteeringMethod.NONE, "XDP program"),
-    "another conflict": (
-        replace(NIC, conflicts=(replace(XSK, blocks=False),)),
-        SteeringMethod.FILTERS,
-        "filters",
-    ),
-    "paused": (replace(NIC, paused=True), SteeringMethod.NONE, "paused"),
+    "a blocking conflict": (replace(NIC, conflicts=(XSK,)), NONE, "XDP program"),
+    "another conflict": (replace(NIC, conflicts=(replace(XSK, blocks=False),)), FILTERS, "filters"),
+    "paused": (replace(NIC, paused=True), NONE, "paused"),
     "a table of another program's": (
         replace(NO_FILTERS, manual=frozenset({"rss"}), settings=RFS_SETTINGS),
-        SteeringMethod.NONE,
+        NONE,
         "another program",
     ),
     "RFS of another program's": (
         replace(NO_RSS, manual=frozenset({"rps-flow-cnt:2"})),
-        SteeringMethod.NONE,
+        NONE,
         "another program",
     ),
 }
@@ -229,22 +191,6 @@ def test_the_nics_node_first_and_siblings_last() -> None:
     ]
 
 
-def test_neither_isolated_nor_offline_cpus() -> None:
-    cpus = topology().cpus
-    some = Topology(
-        tuple(
-            replace(cpu, online=cpu.index not in (0, 1), isolated=cpu.index in (2, 3))
-            for cpu in cpus
-        )
-    )
-    assert set(confined(prepare(loose(8), some)).values()) == {4, 5, 6, 7}
-
-
-def test_dedicated_cpus_get_the_first_queues_isolated_or_not() -> None:
-    cpus = Topology(tuple(replace(cpu, isolated=cpu.index > 5) for cpu in topology().cpus))
-    assert confined(prepare(loose(3), cpus, frozenset({3, 7}))) == {0: 3, 1: 7, 2: 0}
-
-
 def test_queues_that_are_on_a_cpu_stay() -> None:
     nic = loose(4)
     first = replace(nic.queues[0], cpu=4)
@@ -254,24 +200,6 @@ def test_queues_that_are_on_a_cpu_stay() -> None:
     assert confined(prepare(nic, topology())) == {1: 0, 2: 2, 3: 6}
     fixed = replace(nic, caps=replace(nic.caps, queue_cpu=False))
     assert confined(prepare(fixed, topology())) == {}
-
-
-def test_a_queue_that_happens_to_be_on_a_cpu_is_confined() -> None:
-    nic = loose(2)
-    nic = replace(nic, queues=tuple(replace(queue, cpu=1) for queue in nic.queues))
-    assert confined(prepare(nic, topology())) == {0: 0, 1: 2}
-
-
-def test_packets_are_not_handed_on_from_where_they_were_steered() -> None:
-    nic = loose(1)
-    nic = replace(nic, settings={**nic.settings, "rps-cpus:0": "0-7"})
-    assert written(prepare(nic, topology()))["rps-cpus:0"] == ""
-
-
-def test_separate_transmit_queues_are_left() -> None:
-    nic = loose(4)
-    nic = replace(nic, settings={**nic.settings, "xps-cpus:4": ""})
-    assert not any(str(setting).startswith("xps") for setting in written(prepare(nic, topology())))
 
 
 def test_rfs_is_switched_on_where_it_is_the_means() -> None:
@@ -291,20 +219,6 @@ def test_an_rfs_count_that_an_admin_has_set_stays() -> None:
     own = replace(NO_RSS, settings={**RFS_SETTINGS, "rps-flow-cnt:1": "4096"})
     assert "rps-flow-cnt:1" not in written(prepare(chosen(own), topology()))
     assert written(prepare(chosen(own), topology()))["rps-flow-cnt:2"] == "8192"
-
-
-def test_under_rfs_queues_are_spread_all_the_same_unless_there_is_one() -> None:
-    """RSS spreads packets over them, so each is worth a CPU of its own."""
-    several = replace(loose(4), caps=replace(NIC.caps, filters=False), rss=None)
-    several = chosen(replace(several, settings={**RFS_SETTINGS, **several.settings}))
-    assert several.method is SteeringMethod.RFS
-    assert len(set(confined(prepare(several, topology())).values())) == 4
-    lone = chosen(replace(several, queues=several.queues[:1]))
-    assert confined(prepare(lone, topology())) == {}
-
-
-def test_no_means_no_change() -> None:
-    assert prepare(chosen(replace(loose(4), conflicts=(XSK,))), topology()) == ()
 
 
 CPUS = st.lists(
@@ -337,18 +251,6 @@ def test_preparing_twice_is_preparing_once(
     assert set(confined(plan).values()) <= allowed
 
 
-def test_a_flow_the_filters_cannot_take_is_not_tried() -> None:
-    nic = replace(NIC, caps=replace(NIC.caps, flow_types=frozenset({(6, 6)})))
-    known = memory()
-    assert steer.seen(seen(1, 1), nic, RULE, known, 1) == ()
-    found = known.table.get(key(1))
-    assert found is not None
-    assert (found.state, str(found.why)) == (
-        FlowState.WANTED,
-        "this NIC's filters take no IPv4 TCP flow",
-    )
-
-
 def test_and_rfs_serves_it_where_that_is_on() -> None:
     nic = replace(
         NIC,
@@ -363,17 +265,6 @@ def test_and_rfs_serves_it_where_that_is_on() -> None:
     assert str(found.why).startswith("RFS hands its packets on to CPU 1")
     steer.seen(seen(1, 1, rx_cpu=1), nic, RULE, known, 2)
     assert known.table.get(key(1)) is not None  # that they arrive right is RFS's doing
-
-
-def test_a_queue_goes_back_to_where_it_was_before_we_wrote_its_setting() -> None:
-    engine = Engine(memory())
-    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
-    for event in (NicAttached(replace(NIC, settings=settings), armed=True), CpusRead(topology())):
-        engine.handle(event, 1)
-    assert engine.due_ns() is None
-    engine.handle(OriginalsRead("nic", {"queue-cpu:1": "5"}), 1)
-    assert engine.memory.nics["nic"].lent.homes == {0: 0, 1: 5, 2: 2, 3: 3}
-    assert engine.due_ns() is not None  # whose the queues are is looked at again
 
 
 def test_a_queue_that_another_program_moved_after_us_is_at_home_where_that_put_it() -> None:

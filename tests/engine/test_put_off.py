@@ -8,21 +8,14 @@ from dataclasses import replace
 import pytest
 
 from atfnd.engine import audit
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import MovesReported, NicAttached
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.flow_table import FlowTable, Weight
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, ActionKind, Flow, FlowState, Mode, Move
+from atfnd.model import Flow, FlowState, Move
 from atfnd.model.reason import Code, Why
-from atfnd.move.command import Ended
-from atfnd.move.event import PortChanged, TimerDue
 from atfnd.move.timer import in_ms
-from atfnd.move.verdict import Verdict
-from tests.move.check import PORT
-from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
@@ -74,33 +67,6 @@ def test_other_numbers_are_the_same_reason_and_other_words_are_not() -> None:
     assert [put_off(known, 1, why, barred=True) for why in whys] == [200, 400]
 
 
-def test_what_was_decided_too_early_is_decided_again_soon() -> None:
-    """Nine times no move could be tried; then one waits while its flow's queue changes."""
-    known, nic, wish = memory(wanted(1)), SteppedNic(), to(1, Mode.STRICT)
-    engine = Engine(known)
-    engine.handle(NicAttached(NIC, armed=True), NOW_NS)
-
-    def put_off_ms() -> int:
-        ends = [each for each in nic.commands if isinstance(each, Ended)]
-        engine.handle(MovesReported(ends), NOW_NS)
-        return (known.table.deferred()[key(1)] - NOW_NS) // MS
-
-    nic(PortChanged(PORT._replace(asynchronous=True)))
-    pauses = []
-    for _ in range(9):
-        nic(wish)
-        pauses.append(put_off_ms())
-    assert pauses == [100 << times for times in range(9)]
-    nic(PortChanged(PORT))
-    now = to(1, Mode.IMMEDIATE)
-    nic(now)
-    nic(wish)
-    nic.written(now)
-    nic(TimerDue(), TIMES.verify_ns)
-    assert nic.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]
-    assert put_off_ms() == 100
-
-
 def test_a_flow_whose_thread_has_moved_is_tried_at_once_and_then_no_more_often() -> None:
     known = memory(wanted(1))
     assert [put_off(known, 1) for _ in range(3)] == [100, 200, 400]
@@ -120,33 +86,6 @@ def test_when_a_queue_has_another_cpu_what_was_put_off_is_looked_at() -> None:
     assert known.table.noted(key(3)).deferrals == 1
 
 
-def test_a_flow_that_was_put_off_has_a_filter_after_those_that_were_not() -> None:
-    """A NIC with one free filter; flow 1 cannot be moved."""
-    one = replace(NIC, budget=1)
-    known = memory(waiting(1), waiting(2))
-    assert put_off(known, 1) == 100
-    known.table.take_due(NOW_NS + 100 * MS)
-    assert [each.key for each in steer.retry({"nic": one}, known, NOW_NS)] == [key(2)]
-
-
-def test_a_flow_that_waits_for_a_filter_is_not_tried_before_others_when_it_is_due() -> None:
-    known = memory(waiting(1), wanted(2))
-    for number in (1, 2):
-        put_off(known, number)
-    plan = steer.due({"nic": NIC}, known, NOW_NS + 100 * MS)
-    assert [each.key for each in plan] == [key(2)]
-    known.table.promise(key(1), True)
-    put_off(known, 1)
-    plan = steer.due({"nic": NIC}, known, NOW_NS + 300 * MS)
-    assert [each.key for each in plan] == [key(1)]
-
-
-def test_a_flow_that_is_put_off_is_not_tried_by_the_way() -> None:
-    known = memory(waiting(1))
-    put_off(known, 1)
-    assert steer.retry({"nic": NIC}, known, NOW_NS) == ()
-
-
 def test_a_filter_is_taken_ever_later_for_one_that_cannot_be_moved() -> None:
     one = replace(NIC, budget=1)
     steered = wanted(1)._replace(state=FlowState.STEERED, location=7, target_queue=1)
@@ -164,30 +103,3 @@ def test_a_filter_is_taken_ever_later_for_one_that_cannot_be_moved() -> None:
         known.table.take_due(1 << 60)
         now_ns += rests_s * 1000 * MS
         assert budget.swaps(one, known, now_ns - 1) == ()
-
-
-def test_with_its_delete_ends_what_waited_for_an_entry_and_not_what_came_after() -> None:
-    known = memory(wanted(1))
-    before = Action(ActionKind.REWRITE, "nic", key(1), 7, 1, 2, Code.UNSAID(), "rest", generation=4)
-    delete = replace(before, kind=ActionKind.DELETE, new=None)
-    after = replace(before, generation=5)
-    for asked, left in ((before, {}), (after, {key(1): after})):
-        budget.ask(asked, known)
-        budget.ended(delete, known)
-        assert known.table.rewriting("nic") == left
-
-
-@pytest.mark.parametrize("kind", [ActionKind.INSERT, ActionKind.REWRITE])
-def test_a_filter_is_kept_for_the_last_action_of_a_flow_only(kind: ActionKind) -> None:
-    """An insert was decided again while the first was written: then the filter there is moved, and
-    of the second insert no end is reported."""
-    known = memory(wanted(1))
-    first = Action(kind, "nic", key(1), 7, None, 1, Code.UNSAID(), "rest")
-    inserts = kind is ActionKind.INSERT
-    last = replace(first, kind=ActionKind.REWRITE if inserts else ActionKind.INSERT)
-    budget.ask(first, known)
-    budget.ask(last, known)
-    table = known.table
-    assert table.inserting("nic").keys() ^ table.rewriting("nic").keys() == {key(1)}
-    budget.ended(last, known)
-    assert (table.inserting("nic"), table.rewriting("nic")) == ({}, {})

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import replace
 from typing import Any
 
@@ -88,29 +87,6 @@ def test_what_was_given_back_is_not_touched_any_more() -> None:
     assert asked(known)[f"{TIMEOUT}:1"] == "7000"
 
 
-def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
-    """A loan made it what it was before us, and ends: then it is to be given back."""
-    known = memory()
-    wants(known, DEFERRED)
-    asked(known)
-    wants(known, Reception())
-    for each in reception.due(known.nics["nic"].view, known, NOW_NS):
-        before = "0" if each.setting == f"{TIMEOUT}:1" else TIMES[TIMEOUT]
-        done = Outcome(each, NOW_NS, 0, None, "it is already so", None, before, "0")
-        reception.written(done, known, NOW_NS)
-    view = known.nics["nic"].view
-    known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "200000"})
-    assert asked(known) == {f"{TIMEOUT}:1": "0"}
-
-
-def test_values_of_an_administrator_are_found_again() -> None:
-    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
-    wants(known, DEFERRED)
-    asked(known)
-    wants(known, Reception())
-    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
-
-
 def test_what_another_program_wrote_just_before_our_write_is_given_back() -> None:
     """The last look did not see it; the write did."""
     known = memory()
@@ -125,32 +101,6 @@ def test_what_another_program_wrote_just_before_our_write_is_given_back() -> Non
     given_back = asked(known)
     assert given_back[f"{TIMEOUT}:1"] == "7000"
     assert given_back[f"{TIMEOUT}:0"] == "0"
-
-
-def test_a_write_of_a_policy_before_this_one_is_given_back() -> None:
-    """It waited for a move. A loan of a move is none of ours."""
-    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
-    wants(known, DEFERRED)
-    late = reception.due(known.nics["nic"].view, known, NOW_NS)
-    reception.afresh("nic", {}, known)
-    wants(known, Reception())
-    for each in late:
-        loan = replace(each, loan=True)
-        reception.written(Outcome(loan, NOW_NS, 0, None, "as planned"), known, NOW_NS)
-    assert asked(known) == {}
-    for each in late:
-        reception.written(Outcome(each, NOW_NS, errno.EBUSY, None, "refused"), known, NOW_NS)
-    assert asked(known) == {}
-    assert why_not(known) == {}
-    for each in late:
-        reception.written(Outcome(each, NOW_NS, 0, None, "as planned"), known, NOW_NS)
-    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
-
-
-def test_interrupt_is_asked_for_against_what_was_set_up() -> None:
-    known = memory(replace(ARMED, settings=ZERO | {f"{DEFER}:1": "9"}))
-    wants(known, Reception(ReceptionMode.INTERRUPT))
-    assert asked(known) == {f"{DEFER}:1": "0"}
 
 
 def test_a_nic_that_is_not_armed_or_down_is_not_written_to() -> None:
@@ -213,14 +163,3 @@ def test_after_a_restart_an_earlier_mode_is_given_back() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "50000"}))
     reception.afresh("nic", {f"{TIMEOUT}:1": "0", "queue-cpu:1": "0-3"}, known)
     assert asked(known) == {f"{TIMEOUT}:1": "0"}
-
-
-def test_a_thread_that_was_only_borrowed_is_asked_for_again() -> None:
-    softirq = tuple(replace(queue, threaded=False, pid=None) for queue in ARMED.queues)
-    threads = {f"{THREAD}:{queue}": "0" for queue in QUEUES}
-    nic = replace(ARMED, queues=softirq, settings=ZERO | threads)
-    known = memory(nic)
-    wants(known, DEDICATED)
-    asked(known)
-    known.nics["nic"].view = replace(nic, reception=DEDICATED)  # as it is read a moment later
-    assert {f"{THREAD}:{queue}" for queue in QUEUES} <= asked(known).keys()

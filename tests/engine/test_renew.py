@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine import audit
-from atfnd.engine.ownership.owner import Lent
-from atfnd.engine.placement import steer
 from atfnd.engine.placement.renew import leave, renew
-from atfnd.engine.prepare import homes
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
@@ -27,19 +24,15 @@ from atfnd.model import (
     InterfaceRule,
     Mode,
     Outcome,
-    Placement,
     Plan,
     Policy,
 )
-from tests.engine.test_birth import owning
-from tests.serve.published import topology
-from tests.values import NIC, RULE, THREAD, flow, memory_of
+from tests.values import RULE, flow, memory_of
 
 __all__: list[str] = []
 
 NAMES = ["rest", "bulk", "other"]
 STATES = [FlowState.STEERED, FlowState.WANTED, FlowState.OVERFLOW, FlowState.MANUAL]
-SECOND_NS = 1_000_000_000
 ANYWHERE = InterfaceRule("*", "test:1", True, None, 0)
 
 
@@ -119,47 +112,6 @@ def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
             assert now == each._replace(rule_name=kept[each.key] or "")
 
 
-@given(tables, st.data())
-def test_the_same_policy_once_more_changes_nothing(flows: list[Flow], data: st.DataObject) -> None:
-    memory = remembering(*flows)
-    names = {each.key: data.draw(judged) for each in flows}
-    settle(renew(ALL, named(names), memory, resting), memory)
-    before = list(memory.table)
-    assert renew(ALL, named(names), memory, resting) == ()
-    assert list(memory.table) == before
-
-
-@given(st.lists(st.sets(st.sampled_from(range(1, 9))), max_size=8))
-def test_any_number_of_policies_end_as_the_last_one_alone(policies: list[set[int]]) -> None:
-    """Each names the flows that it steers; a flow that comes back is observed anew."""
-    every = [steered(number) for number in range(1, 9)]
-    memory = remembering(*every)
-    for steers in policies:
-        names = {each.key: "rest" if n in steers else None for n, each in enumerate(every, 1)}
-        settle(renew(ALL, named(names), memory, resting), memory)
-        for n in steers:
-            if memory.table.get(every[n - 1].key) is None:
-                memory.table.put(every[n - 1])
-    wanted = policies[-1] if policies else set(range(1, 9))
-    assert {each.location for each in memory.table} == wanted
-
-
-def test_a_rule_that_cannot_go_yet_is_asked_for_again_and_nothing_else_moves_it() -> None:
-    there = steered(1)
-    memory = remembering(there)
-    plan = renew(ALL, lambda flow: None, memory, resting)
-    settle(plan, memory, errno.EBUSY)
-    memory.table.put(there._replace(app_cpu=2))  # its thread has moved
-    assert steer.take_up(NIC, memory, 10, manual=True) == ()
-    assert leave(memory, under_way) == ()
-    again = leave(memory, resting)
-    assert [action.kind for action in again] == [ActionKind.DELETE]
-    settle(again, memory)
-    assert len(memory.table) == 0
-    assert leave(memory, resting) == ()
-    assert not memory.table.leaving()
-
-
 def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
     memory = remembering(flow(1))  # an insert is being written
     assert renew(ALL, lambda flow: None, memory, under_way) == ()
@@ -167,82 +119,6 @@ def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
     memory.table.put(steered(1))  # it is
     (action,) = leave(memory, resting)
     assert (action.kind, action.location) == (ActionKind.DELETE, 1)
-
-
-def test_what_leaves_goes_in_the_order_it_was_steered_with() -> None:
-    strict, bounded = rule("rest", Mode.STRICT), rule("bulk", Mode.BOUNDED)
-    memory = remembering(steered(1), steered(2, rule_name="bulk"), terms=policy(strict, bounded))
-    left_alone = replace(RULE, name="bulk", placement=Placement.LEAVE)
-    at_once = policy(left_alone, rule("everything"))
-    plan = renew(at_once, lambda flow: None, memory, resting)
-    orders = {action.rule_name: memory.in_force.order(action.rule_name) for action in plan}
-    assert orders == {"rest": Mode.STRICT, "bulk": Mode.BOUNDED}
-    assert {each.order for each in memory.in_force.steering()} == {Mode.IMMEDIATE}
-
-
-def test_a_closed_socket_and_its_successor_are_told_apart() -> None:
-    memory = remembering(steered(1))
-    renew(ALL, lambda flow: None, memory, resting)
-    memory.table.put(steered(1, cookie=77))  # the same addresses, and wanted
-    assert leave(memory, resting) == ()
-    assert len(memory.table) == 1
-
-
-def test_flows_that_were_turned_away_are_judged_too() -> None:
-    memory = remembering()
-    for number in (1, 2):
-        memory.turn_away(flow(number, state=FlowState.OVERFLOW))
-    names = {flow(1).key: "other", flow(2).key: None}
-    assert renew(ALL, named(names), memory, resting) == ()
-    assert [each.rule_name for each in memory.table.overflowed.values()] == ["other"]
-
-
-def test_a_flow_of_another_rule_is_placed_by_its_terms() -> None:
-    moved_ns = 1_000_000
-    memory = remembering(steered(1, app_cpu=2, moved_ns=moved_ns), terms=ALL)
-    renew(policy(rule("bulk"), hold_down_ns=500), lambda flow: "bulk", memory, resting)
-    assert steer.take_up(NIC, memory, moved_ns + 499) == ()
-    (action,) = steer.take_up(NIC, memory, moved_ns + 500)
-    assert (action.kind, action.new, action.rule_name) == (ActionKind.REWRITE, 2, "bulk")
-
-
-def test_queues_go_home_when_nobody_owns_them_any_more() -> None:
-    followed = tuple(replace(queue, cpu=4 + queue.index) for queue in NIC.queues)
-    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in followed}
-    nic = replace(NIC, queues=followed, settings=settings, manual=frozenset({"queue-cpu:3"}))
-    undo_journal = {
-        "queue-cpu:0": "0",
-        "queue-cpu:1": "5",
-        "queue-cpu:2": "0-7",
-        "queue-cpu:3": "3",
-    }
-    strict = policy(rule("rest", Mode.STRICT))
-    memory = remembering(steered(1), terms=strict)
-    memory.nics["nic"].owned = owning(dict.fromkeys(range(4), THREAD))
-    online = frozenset(cpu.index for cpu in topology().cpus)
-    memory.nics["nic"].lent = Lent(homes=homes(nic, undo_journal, topology()))
-    assert memory.nics["nic"].lent.homes == {0: 0, 1: 5, 2: 2, 3: 7}
-    renew(strict, lambda flow: "rest", memory, resting)
-    assert memory.nics["nic"].owned
-    renew(ALL, lambda flow: "rest", memory, resting)
-    assert memory.nics["nic"].owned == {}
-    assert memory.next_due_ns() == SECOND_NS
-    assert steer.own(nic, online, memory, 11 * SECOND_NS) == ()
-    plan = steer.own(nic, online, memory, 13 * SECOND_NS)
-    assert [(each.queue, each.old, each.new) for each in plan] == [(0, 4, 0), (2, 6, 2)]
-
-
-def test_the_home_of_a_queue_that_was_loose_is_where_arming_put_it() -> None:
-    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
-    nic = replace(NIC, settings=settings)
-    assert homes(nic, {"queue-cpu:2": "0-7"}, topology(), frozenset({7}))[2] == 7
-    memory = remembering(terms=ALL)
-    memory.in_force = replace(memory.in_force, dedicated=frozenset({7}))
-    memory.nics["nic"].lent = Lent(homes={0: 0, 1: 1, 2: 7, 3: 3})
-    online = frozenset(range(8))
-    assert steer.own(nic, online, memory, SECOND_NS) == ()
-    [home] = steer.own(nic, online, memory, 3 * SECOND_NS)
-    assert (home.queue, home.new) == (2, 7)
 
 
 def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:

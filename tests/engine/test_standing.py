@@ -12,12 +12,8 @@ from atfnd.engine.event import (
     FiltersLeft,
     MethodDue,
     NicAttached,
-    NicLost,
     NicRead,
-    Paused,
     PolicyLoaded,
-    Resumed,
-    SettingsLeftAlone,
 )
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -54,13 +50,6 @@ def stands(engine: Engine, *events: Event) -> tuple[bool, bool]:
     return view.armed, view.paused
 
 
-def test_what_is_read_changes_nothing_of_how_it_stands() -> None:
-    engine = an_engine()
-    ours = replace(NIC, armed=True, paused=False)
-    assert stands(engine, Paused("nic"), NicRead(replace(ours, up=False))) == (False, True)
-    assert not engine.views["nic"].up
-
-
 def test_the_policy_says_how_many_filters_it_may_hold() -> None:
     """A NIC may say how many it has room for only when it is armed."""
     engine = an_engine()
@@ -90,18 +79,6 @@ def test_how_it_is_steered_follows_from_what_was_read_and_is_said_once() -> None
     assert (log.why, log.fields) == (view.method_why, {"nic": "nic"})
 
 
-def test_what_another_program_changed_is_not_used() -> None:
-    engine = an_engine()
-    facts = replace(NIC, caps=replace(NIC.caps, filters=False))
-    for event in (NicRead(facts), SettingsLeftAlone("nic", frozenset({"rss"})), MethodDue("nic")):
-        engine.handle(event, 0)
-    found = [engine.views["nic"].method]
-    engine.handle(SettingsLeftAlone("nic", frozenset()), 0)
-    engine.handle(MethodDue("nic"), 0)
-    found.append(engine.views["nic"].method)
-    assert found == [SteeringMethod.NONE, SteeringMethod.RSS]
-
-
 def test_an_adopted_flow_is_reported_anew_when_another_policy_wants_flows_elsewhere() -> None:
     """It is used where it arrives: that is no news to an observer, but not where it belongs now."""
     engine, use = an_engine(), SocketUse(1001, key(1), None, None, None, 0)
@@ -112,13 +89,3 @@ def test_an_adopted_flow_is_reported_anew_when_another_policy_wants_flows_elsewh
         (flow,) = engine.memory.table
         rules = {(flow.cookie, flow.key): flow.rule_name}
         assert engine.handle(PolicyLoaded(policy, rules, frozenset()), 1) == said
-
-
-def test_a_nic_that_comes_again_stands_as_it_is_said_to() -> None:
-    engine = an_engine()
-    stands(engine, Paused("nic"))
-    engine.handle(NicLost("nic"), 0)
-    engine.handle(NicRead(NIC), 0)
-    assert engine.views == {}
-    engine.handle(NicAttached(NIC, armed=False), 0)
-    assert stands(engine, Resumed("nic")) == (False, False)

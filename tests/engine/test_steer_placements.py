@@ -6,21 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from atfnd.engine import audit
-from atfnd.engine.handshake import birth
-from atfnd.engine.handshake.distance import Distances
 from atfnd.engine.placement import steer
-from atfnd.engine.placement.place import belongs
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import RulesInForce
 from atfnd.model import (
-    Connecting,
     Cpu,
     Flow,
     FlowRule,
-    Mode,
     NicView,
     Outcome,
     Placement,
@@ -28,15 +21,10 @@ from atfnd.model import (
     Plan,
     Policy,
     SocketSeen,
-    SteeringMethod,
-    Thread,
 )
-from atfnd.model.reason import Code
-from atfnd.move.event import Wanted
-from tests.values import NIC, RULE, THREAD, key, memory_of, seen
+from tests.values import NIC, RULE, key, memory_of, seen
 
 LLC = replace(RULE, placement=Placement(PlacementKind.LLC))
-OTHER = Thread(tid=7, pid=7, comm="other", cgroup=None)
 CPUS = {  # two caches: 0,1 and 2,3
     index: Cpu(index, True, index // 2, 0, index, (index,), (index & 2, (index & 2) + 1))
     for index in range(4)
@@ -70,12 +58,6 @@ class Machine:
         found = self.memory.table.get(key(number))
         assert found is not None
         return found
-
-
-def test_it_goes_away_from_its_core_if_that_is_where_rss_delivers_it() -> None:
-    machine = Machine(LLC)
-    (action,) = machine.uses(cpu=3, rx_cpu=3)
-    assert action.new == 2
 
 
 def test_one_for_its_node_goes_away_from_its_core_in_every_case() -> None:
@@ -118,74 +100,3 @@ def test_a_fixed_set_takes_its_flows_from_every_cpu_and_keeps_them() -> None:
     before = [machine.flow(n).target_queue for n in range(4)]
     assert [machine.uses(3 - n, n) for n in range(4)] == [()] * 4
     assert [machine.flow(n).target_queue for n in range(4)] == before
-
-
-def test_nothing_else_comes_to_a_dedicated_cpu() -> None:
-    protocol = replace(
-        RULE, name="big", placement=Placement(PlacementKind.DEDICATED, frozenset({3}))
-    )
-    small = replace(RULE, order=Mode.STRICT)
-    machine = Machine(small, protocol)
-    assert machine.memory.in_force.dedicated == {3}
-    assert machine.uses(cpu=3, rx_cpu=0) == ()  # its thread is there, its packets are not to be
-    assert (
-        str(machine.flow().fell_back)
-        == "near core: CPU 3 is dedicated to another rule; left to RSS"
-    )
-    machine.uses(cpu=1, rx_cpu=0)
-    assert 3 not in machine.memory.nics["nic"].owned
-    assert machine.uses(cpu=3, rx_cpu=1) == ()  # and its queue does not follow it there
-    machine.rule = protocol
-    (action,) = machine.uses(cpu=0, number=2, rx_cpu=0, thread=OTHER)
-    assert action.new == 3
-    moved = steer.own(machine.nic, frozenset(range(4)), machine.memory, machine.now_ns)
-    assert all(action.new != 3 and action.queue != 3 for action in moved)
-
-
-@pytest.mark.parametrize("method", [SteeringMethod.RSS, SteeringMethod.RFS])
-def test_without_filters_only_its_own_core_can_be_had(method: SteeringMethod) -> None:
-    nic = replace(
-        NIC,
-        method=method,
-        method_why=Code.KERNEL("no filters"),
-        caps=replace(NIC.caps, filters=False),
-    )
-    machine = Machine(LLC, nic=nic)
-    assert machine.uses(cpu=0) == ()
-    assert str(machine.flow().fell_back) == "near llc: that takes a filter; left to RSS"
-    assert machine.memory.nics["nic"].buckets is None  # it has no say in where an entry points
-
-
-def test_a_flow_is_born_under_the_cache_of_its_thread() -> None:
-    machine = Machine(replace(LLC, order=Mode.BOUNDED))
-    event = Connecting(0, 9, key(1), 1, THREAD, 0)
-
-    def born(rss_queue: int) -> Wanted | None:
-        return birth.connecting(
-            event, NIC, machine.rule, rss_queue, Distances(), machine.memory, machine.now_ns
-        )
-
-    assert born(1) is None  # RSS has it right
-    made = born(0)
-    assert made is not None
-    assert made.action.new == 1
-    assert (machine.flow().target_cpu, machine.flow().fell_back) == (1, None)
-
-
-def test_the_observer_learns_where_packets_are_right() -> None:
-    machine = Machine(LLC)
-    machine.uses(cpu=0)
-    assert belongs(machine.event(0), LLC, machine.memory) == 1
-    assert (
-        belongs(machine.event(0, number=2, rx_cpu=3), LLC, machine.memory) == 0
-    )  # not decided: ask again
-    assert belongs(machine.event(0, number=2), None, machine.memory) == 0
-
-
-def test_what_is_known_of_a_cpuset_goes_with_the_last_flow_of_its_thread() -> None:
-    machine = Machine(LLC)
-    machine.memory.know_cpusets({THREAD.tid: frozenset({0, 2}), 8: None})
-    (action,) = machine.uses(cpu=0)
-    assert action.new == 0  # CPU 1 is another's, and so is the rest of its node
-    audit.check_sockets([], {"nic": NIC}, machine.memory, machine.now_ns)
-    assert machine.memory.threads.keys() <= {THREAD.tid}

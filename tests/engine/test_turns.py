@@ -10,13 +10,13 @@ import pytest
 from atfnd.engine.ownership.shares import MoveRates, may_take, tenants_of
 from atfnd.engine.turns import Turns
 from atfnd.model import Thread
-from tests.values import seen
+from tests.values import key, seen
 
 __all__: list[str] = []
 
 SECOND_NS = 10**9
-USER = tenants_of(Thread(1, 1, "app", None, 1000))
-OTHER = tenants_of(Thread(2, 2, "app", None, 1001))
+THEIRS, MINE = (Thread(uid, uid, "app", None, uid) for uid in (1000, 1001))
+USER, OTHER = tenants_of(THEIRS), tenants_of(MINE)
 
 
 def waiting(*by_user: int) -> Turns:
@@ -26,12 +26,6 @@ def waiting(*by_user: int) -> Turns:
         for number in range(events):
             turns.add(seen(10_000 * uid + number, 1, thread=Thread(uid, uid, "app", None, uid)))
     return turns
-
-
-def test_a_newer_event_of_a_socket_that_waits_drops_no_other() -> None:
-    turns = waiting(4096)
-    turns.add(seen(7, 3, thread=Thread(0, 0, "app", None, 0)))
-    assert (len(turns), turns.dropped) == (4096, 0)
 
 
 def test_no_wake_up_decides_more_than_512() -> None:
@@ -87,3 +81,43 @@ def test_only_a_bucket_that_is_full_again_is_forgotten() -> None:
 def test_who_has_nothing_takes_from_who_has_two(has: int, takes: bool) -> None:
     """From one that has a turn, it would be taken back at once."""
     assert may_take(USER, OTHER, dict.fromkeys(OTHER, has)) is takes
+
+
+def test_decisions_are_taken_in_turns() -> None:
+    turns, every_ns = Turns(), {"user": SECOND_NS // 1000}
+    for number in range(4000):
+        turns.add(seen(number, 1, thread=Thread(number, number, "app", None, 1000)))
+    turns.add(seen(4000, 1, thread=MINE))
+    first = list(chain.from_iterable(turns.take(every_ns, 10 * SECOND_NS)))
+    assert 1001 in [each.thread.uid for each in first[:2] if each.thread]
+    assert len(first) == 64 + 1
+    assert list(chain.from_iterable(turns.take(every_ns, 10 * SECOND_NS))) == []
+    taken, now_ns = 0, 10 * SECOND_NS
+    while (due_ns := turns.due_ns(every_ns)) is not None and due_ns < 10 * SECOND_NS + SECOND_NS:
+        now_ns = max(now_ns, due_ns)
+        taken += len(list(chain.from_iterable(turns.take(every_ns, now_ns))))
+    assert 999 <= taken <= 1000
+
+
+def test_of_a_socket_the_last_event_waits_and_none_of_a_closed_one() -> None:
+    turns = Turns()
+    for cpu in (1, 2):
+        turns.add(seen(1, cpu, thread=MINE))
+    turns.add(seen(2, 1, thread=MINE))
+    turns.add(seen(2, 3, thread=THEIRS))
+    turns.add(seen(3, 1, thread=None))
+    turns.gone(1003)
+    turns.gone(9)
+    assert len(turns) == 2
+    assert sorted((each.cookie, each.app_cpu) for [each] in turns.take({}, 0)) == [
+        (1001, 2), (1002, 3),
+    ]  # fmt: skip
+    assert turns.due_ns({}) is None
+
+
+def test_what_waits_is_bounded() -> None:
+    turns, every_ns = Turns(), {"user": SECOND_NS}
+    for number in range(5000):
+        turns.add(seen(number, 1, thread=THEIRS))
+    assert (len(turns), turns.dropped) == (4096, 904)
+    assert next(turns.take(every_ns, 0))[0].key == key(904)

@@ -5,34 +5,31 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from atfnd.engine.command import Begin
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import MovesReported, SocketReported
-from atfnd.engine.ownership import follow
+from atfnd.engine.event import SocketReported
 from atfnd.engine.ownership.owner import Owned
-from atfnd.engine.placement import steer, unowned
+from atfnd.engine.placement import unowned
 from atfnd.engine.prepare import prepare
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
-    ActionKind,
     Cpu,
     Distance,
     Mode,
     NicView,
     Outcome,
-    Placement,
-    PlacementKind,
     SteeringMethod,
     Topology,
 )
 from atfnd.model.nic import RFS_TABLE
 from atfnd.model.reason import Code
-from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
+from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -94,12 +91,6 @@ def test_rfs_is_for_flows_that_their_queue_does_not_deliver_where_their_thread_s
     assert bool(asked(known)) == for_rfs
 
 
-def test_a_table_that_is_there_keeps_its_size() -> None:
-    known = memory(replace(ARMED, settings=OFF | {RFS_TABLE: "1024"}))
-    heard(known)
-    assert asked(known) == {"rps-flow-cnt:1": "256"}
-
-
 KEEPS = replace(
     ARMED,
     keeps_rfs=True,
@@ -133,26 +124,6 @@ def test_rfs_serves_where_it_is_asked_for_or_was_set_up(nic: NicView, serves: bo
     assert nic.rfs_serves() is serves
 
 
-def test_arming_leaves_rfs_as_it_was_found_where_it_is_kept() -> None:
-    for nic, off in ((KEEPS, 0), (replace(KEEPS, keeps_rfs=False), 3)):
-        plan = prepare(nic, Topology((), ()))
-        assert sum((each.setting or "").startswith("rps-flow-cnt:") for each in plan) == off
-
-
-def test_what_is_switched_off_stays_off_for_a_while() -> None:
-    known = memory()
-    heard(known)
-    carried_out(known)
-    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
-    carried_out(known)
-    known.nics["nic"].owned = {}
-    heard(known)
-    assert asked(known) == {}
-    later_ns = NOW_NS + unowned.REST_NS
-    heard(known, 1, later_ns)
-    assert asked(known, later_ns) == {"rps-flow-cnt:1": ON}
-
-
 def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() -> None:
     known, at_ns, rests = memory(), NOW_NS, []
     for _ in range(4):
@@ -170,52 +141,32 @@ def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() 
     assert rests == [10**9, 2 * 10**9, 4 * 10**9, 10**9]
 
 
-def test_a_flow_that_is_used_keeps_rfs_on_its_queue_though_it_is_reported_no_more() -> None:
-    known = memory()
-    heard(known)
-    carried_out(known)
-    later_ns = NOW_NS + unowned.REST_NS
-    known.audited_ns = later_ns
-    left = flow(
-        1, left=Code.LEFT_WANDERS("it wanders"), home=Distance.MACHINE, rx_queue=1, used_ns=later_ns
-    )
-    known.table.put(left)
-    unowned.looked(known.nics["nic"].view, known, later_ns)
-    assert asked(known, later_ns) == {}
-    known.table.put(left._replace(used_ns=NOW_NS))
-    much_later_ns = later_ns + unowned.REST_NS
-    known.audited_ns = much_later_ns
-    unowned.looked(known.nics["nic"].view, known, much_later_ns)
-    assert asked(known, much_later_ns) == {"rps-flow-cnt:1": "0"}
+LATER_NS = NOW_NS + unowned.REST_NS
+WANDERS = {"home": Distance.MACHINE, "left": Code.LEFT_WANDERS("it wanders"), "used_ns": LATER_NS}
+SETTLED = {"home": Distance.CPU, "app_cpu": 1, "used_ns": LATER_NS}
 
 
-@pytest.mark.parametrize(("rx_cpu", "stays"), [(3, True), (1, False), (None, False)])
-def test_a_flow_that_is_handed_on_keeps_rfs_wherever_its_thread_was_reported(
-    rx_cpu: int | None, stays: bool
+@pytest.mark.parametrize(
+    ("used", "stays"),
+    [
+        (WANDERS, True),  # though it is reported no more
+        (WANDERS | {"used_ns": NOW_NS}, False),
+        # Its thread stayed on the queue's CPU when it was reported, and has left it.
+        (SETTLED | {"rx_cpu": 3}, True),
+        (SETTLED | {"rx_cpu": 1}, False),
+        (SETTLED, False),
+    ],
+)
+def test_a_flow_that_is_used_and_handed_on_keeps_rfs_on_its_queue(
+    used: dict[str, Any], stays: bool
 ) -> None:
-    """Its thread stayed on the queue's CPU when it was reported, and has left it."""
     known = memory()
     heard(known)
     carried_out(known)
-    later_ns = NOW_NS + unowned.REST_NS
-    known.audited_ns = later_ns
-    settled = flow(1, home=Distance.CPU, rx_queue=1, app_cpu=1, rx_cpu=rx_cpu, used_ns=later_ns)
-    known.table.put(settled)
-    unowned.looked(known.nics["nic"].view, known, later_ns)
-    assert asked(known, later_ns) == ({} if stays else {"rps-flow-cnt:1": "0"})
-
-
-def test_where_it_comes_from_matters_only_on_a_queue_with_rfs() -> None:
-    known = memory()
-    settled = flow(1, home=Distance.CPU, rx_queue=1, app_cpu=1, rx_cpu=3)  # before it was moved
-    assert not unowned.heard(known.nics["nic"].view, settled, known, NOW_NS)
-
-
-def test_a_flow_with_a_filter_counts_where_that_leads_it() -> None:
-    known = memory()
-    placed = flow(1, home=Distance.LLC, rx_queue=1, location=5, target_queue=2)
-    assert unowned.heard(known.nics["nic"].view, placed, known, NOW_NS)
-    assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:2": ON}
+    known.audited_ns = LATER_NS
+    known.table.put(flow(1, rx_queue=1)._replace(**used))
+    unowned.looked(known.nics["nic"].view, known, LATER_NS)
+    assert asked(known, LATER_NS) == ({} if stays else {"rps-flow-cnt:1": "0"})
 
 
 def test_what_was_refused_is_tried_again_later_each_time() -> None:
@@ -231,22 +182,9 @@ def test_what_was_refused_is_tried_again_later_each_time() -> None:
     assert waits == [10**9, 2 * 10**9, 4 * 10**9]
 
 
-def test_what_is_being_switched_is_not_asked_for_again() -> None:
-    known = memory()
-    heard(known)
-    assert "rps-flow-cnt:1" in asked(known)
-    assert asked(known) == {}
-
-
 def test_a_queue_that_is_away_from_its_cpu_gets_none() -> None:
     known = memory()
     known.nics["nic"].lent.homes[1] = 0
-    heard(known)
-    assert asked(known) == {}
-
-
-def test_another_programs_setting_is_left_alone() -> None:
-    known = memory(replace(ARMED, manual=frozenset({"rps-flow-cnt:1"})))
     heard(known)
     assert asked(known) == {}
 
@@ -259,8 +197,8 @@ def test_another_programs_setting_is_left_alone() -> None:
         replace(ARMED, caps=replace(ARMED.caps, arfs=True)),
         replace(ARMED, settings={k: v for k, v in OFF.items() if k != RFS_TABLE}),
         replace(ARMED, manual=frozenset({RFS_TABLE})),
+        replace(ARMED, manual=frozenset({"rps-flow-cnt:1"})),
     ],
-    ids=["not armed", "by RSS", "aRFS", "a kernel without RFS", "another program's table"],
 )
 def test_where_it_cannot_be_no_queue_gets_rfs(nic: NicView) -> None:
     known = memory(nic)
@@ -296,28 +234,12 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
 
 
-def test_what_another_program_set_up_hands_on_too_if_the_machine_has_a_table() -> None:
-    view = replace(ARMED, settings=OFF | {"rps-flow-cnt:2": ON})
-    known = memory(view)
-    assert unowned.hands_on(view, known) is None
-    on = replace(view, settings={**view.settings, RFS_TABLE: "32768"})
-    assert unowned.hands_on(on, known) == {on.queues[2].napi_id: 2}
-    assert unowned.hands_on(replace(on, method=SteeringMethod.RFS), known) == {}
-
-
 def reported(engine: Engine, home: Distance, app_cpu: int = 3) -> list[str]:
     """What is begun when a flow of thread 7 is reported, which arrives on CPU 1 by queue 1."""
     event = seen(1, app_cpu, rx_cpu=1, home=home, napi_id=101, pinned=False)
     said = engine.handle(SocketReported("nic", event, RULE, None), NOW_NS)
     begun = [each for command in said if isinstance(command, Begin) for each in command.wanted]
     return [each.action.setting or each.action.kind.value for each in begun]
-
-
-def test_a_thread_that_has_just_come_to_stay_may_get_a_queue_before_its_flows_get_rfs() -> None:
-    engine = Engine(memory())
-    assert "rps-flow-cnt:1" not in reported(engine, Distance.CPU)
-    engine = Engine(memory())
-    assert "rps-flow-cnt:1" in reported(engine, Distance.MACHINE)
 
 
 @pytest.mark.parametrize("app_cpu", [0, 3])  # in the cache of CPU 1, and in the other
@@ -331,82 +253,6 @@ def test_a_thread_that_wanders_within_a_cache_gets_rfs_and_no_filter(app_cpu: in
     assert "wanders within the last-level cache of CPUs" in str(found.why)
     unowned.looked(known.nics["nic"].view, known, later_ns := NOW_NS + unowned.REST_NS)
     assert asked(known, later_ns) == {}  # it is used, so its RFS stays on
-
-
-@pytest.mark.parametrize("why", ["a driver with aRFS", "another placement"])
-def test_where_rfs_cannot_serve_as_asked_a_filter_does(why: str) -> None:
-    known = memory()
-    known.know_cpus(TWO_CACHES)
-    nic, rule = known.nics["nic"].view, RULE
-    if why == "a driver with aRFS":
-        nic = replace(nic, caps=replace(nic.caps, arfs=True))
-    else:
-        rule = replace(RULE, placement=Placement(PlacementKind.LLC))
-    event = seen(1, 3, rx_cpu=1, home=Distance.LLC, napi_id=101, pinned=False)
-    assert [each.kind for each in steer.seen(event, nic, rule, known, NOW_NS)] == [
-        ActionKind.INSERT
-    ]
-
-
-@pytest.mark.parametrize(("app_cpu", "begun"), [(0, []), (3, ["insert"])])
-def test_without_rfs_its_packets_are_brought_into_that_cache(
-    app_cpu: int, begun: list[str]
-) -> None:
-    known = memory(rfs=False)
-    known.know_cpus(TWO_CACHES)
-    assert reported(Engine(known), Distance.LLC, app_cpu) == begun
-    assert (known.table.get(key(1)) is not None) == bool(begun)
-
-
-def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:
-    known = memory()
-    known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
-    assert used.thread is not None
-    known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
-    assert known.table.next_due_ns() is None
-    follow.unhindered("nic", known)
-    assert known.table.next_due_ns() == 0
-
-
-@pytest.mark.parametrize(("value", "due_ns"), [("0", 0), (ON, None)])
-def test_what_is_switched_on_lets_no_queue_follow(value: str, due_ns: int | None) -> None:
-    known = memory()
-    known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
-    assert used.thread is not None
-    known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
-    known.nics["nic"].rfs.asked.add(1)
-    done = Outcome(
-        Action.of_setting("nic", "rps-flow-cnt:1", value, Code.UNSAID()), NOW_NS, 0, None, ""
-    )
-    Engine(known).handle(MovesReported((done,)), NOW_NS)
-    assert known.table.next_due_ns() == due_ns
-
-
-@pytest.mark.parametrize(("pinned", "cpu"), [(False, 3), (True, 1)])
-def test_all_flows_of_a_thread_are_where_one_of_them_is_used(pinned: bool, cpu: int) -> None:
-    """Those of a thread that is pinned are reported each for itself."""
-    known = memory()
-    known.table.put(flow(2, thread=THREAD, app_cpu=1))
-    follow.moved_with(seen(1, 3, pinned=pinned), known)
-    other = known.table.get(key(2))
-    assert other is not None
-    assert other.app_cpu == cpu
-
-
-def test_rfs_that_is_due_waits_for_the_next_look_while_threads_come_to_stay() -> None:
-    known = memory()
-    heard(known, 2)
-    assert "rps-flow-cnt:2" not in reported(Engine(known), Distance.CPU)
-
-
-@pytest.mark.parametrize("rfs", [True, False])
-def test_an_owner_that_stays_no_more_loses_its_queue_when_that_is_reported(rfs: bool) -> None:
-    engine = Engine(memory(rfs=rfs))
-    reported(engine, Distance.CPU)
-    known = engine.memory.nics["nic"]
-    assert known.owned
-    reported(engine, Distance.MACHINE)
-    assert not known.owned
 
 
 @pytest.mark.parametrize(

@@ -82,20 +82,10 @@ def test_they_wait_where_they_run() -> None:
     assert reported(now).waited_ns == {0: 320 * MB, 1: 7 * MB}
 
 
-def test_a_napi_thread_that_is_new_has_not_waited_yet() -> None:
-    now = look(12, {0: (500, 100)}, {THREAD.tid: 50, 1002: 70}, waited_ms={1002: 60})
-    assert not any(reported(now).waited_ns.values())
-
-
 def test_nothing_goes_backwards() -> None:
     now = look(12, {0: (400, 50), 1: (0, 0)}, {THREAD.tid: 40, NAPI0: 0, NAPI1: 0}, {key(1): 5})
     window = reported(now)
     assert (window.bytes, window.spent_ns[0]) == (0, 0)
-
-
-def test_a_cpu_that_came_online_has_spent_nothing_yet() -> None:
-    now = look(12, {0: (600, 100), 1: (0, 0), 2: (9999, 99)}, {THREAD.tid: 60})
-    assert reported(now).spent_ns[2] == 0
 
 
 def test_lost_events_other_flows_and_other_threads_make_it_void() -> None:
