@@ -20,7 +20,6 @@ from typer.main import get_command
 
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.top.verb import app as atfnctl
-from tests.daemons import ATFND
 from tests.serve.asking import ATFNCTL, environment, forked
 from tests.serve.published import Serving, serving, three_flows
 
@@ -170,24 +169,3 @@ def test_every_verb_and_every_option_is_offered(program: Any) -> None:
         assert {each.value for each in command.shell_complete(context, "--")} == known
         options += len(known)
     assert options > 20
-
-
-@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize(("name", "path"), [("atfnd", ATFND), ("atfnctl", ATFNCTL)])
-def test_a_shell_is_answered(kind: str, name: str, path: str) -> None:
-    """By what each script asks: the verbs, and then the options of one of them."""
-    group: Any = get_command({"atfnd": atfnd, "atfnctl": atfnctl}[name])
-    verb = next(iter(group.commands))
-    context = type(group).context_class(group.commands[verb], info_name=verb)
-    verbs = {each for each, command in group.commands.items() if not command.hidden}
-    options = {each.value for each in group.commands[verb].shell_complete(context, "--")}
-    for typed, expected in ((f"{name} ", verbs), (f"{name} {verb} --", options)):
-        asked = {
-            f"_{name.upper()}_COMPLETE": f"complete_{kind}",
-            "COMP_WORDS": typed,
-            "COMP_CWORD": str(typed.count(" ")),
-            "_TYPER_COMPLETE_ARGS": typed,
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        }
-        answer = forked([path], os.environ | asked).stdout
-        assert expected <= set(re.findall(r"[\w-]+", answer)), answer

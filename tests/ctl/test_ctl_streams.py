@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import signal
@@ -26,7 +25,9 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         yield running
 
 
-@pytest.mark.parametrize("words", [["flows", "--json"], ["flows", "--limit", "9999"], ["events"]])
+@pytest.mark.parametrize(
+    "words", [["flows", "--json"], ["flows", "--limit", "9999"], ["events"], ["top"]]
+)
 def test_a_reader_that_has_had_enough(daemon: Serving, words: list[str]) -> None:
     daemon.do(lambda: daemon.source.fill(range(3000)))
     with subprocess.Popen(
@@ -81,18 +82,14 @@ def test_watch_shows_what_changes_until_ctrl_c(daemon: Serving, terminal: bool) 
     assert stream.interrupt() == (0, b"")
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_follow_shows_new_events_until_ctrl_c(daemon: Serving, form: list[str]) -> None:
-    stream = Stream(daemon, "events", "--follow", "--after", "1498", *form)
+def test_follow_shows_new_events_until_ctrl_c(daemon: Serving) -> None:
+    stream = Stream(daemon, "events", "--follow", "--after", "1498")
     until(lambda: stream.has("#1500"), "what is there")
     event = daemon.source.log[-1]
     daemon.do(lambda: daemon.source.log.append(replace(event, seq=1501, what="late")))
     until(lambda: stream.has("late"), "what comes")
     assert stream.interrupt() == (0, b"")
-    rows = stream.text.decode().splitlines()
-    assert len(rows) == 3
-    if form:
-        assert [json.loads(row)["seq"] for row in rows] == [1499, 1500, 1501]
+    assert len(stream.text.decode().splitlines()) == 3
 
 
 def test_a_start_is_light() -> None:
@@ -108,18 +105,7 @@ def test_a_start_is_light() -> None:
     assert ours <= {"atfnd.ctl", "atfnd.errors", "atfnd.socket_path"} | {
         f"atfnd.ctl.{name}"
         for name in (
-            "client",
-            "columns",
-            "completion",
-            "duration",
-            "empty",
-            "events",
-            "gain",
-            "help",
-            "output",
-            "pairs",
-            "tables",
-            "verbs",
-            "version",
+            "client", "columns", "completion", "duration", "empty", "events", "gain", "help",
+            "output", "pairs", "tables", "verbs", "version",
         )
-    }
+    }  # fmt: skip

@@ -101,10 +101,6 @@ def test_a_distance_that_is_not_said_leaves_shares_unknown_but_for_the_cpu() -> 
     assert [nic.reads.off(level) for level in Distance] == [0.25, None, None, None, None]
 
 
-def test_without_reads_there_is_no_share() -> None:
-    assert ReadSpread(unseen=7).off(Distance.CPU) is None
-
-
 @pytest.mark.parametrize(
     ("rows", "habit"),
     [

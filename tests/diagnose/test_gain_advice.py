@@ -150,10 +150,3 @@ def test_short_connections_of_a_listener_that_threads_share() -> None:
     assert advised(*short)[0] is ARM  # each has a listener of its own
     assert advised(worker(1, 2), worker(2, 2), shared=shared)[0] is ARM  # they last
     assert advised(*short, reads(3, PINNED, 101, read=3), shared=shared)[0] is ARM
-
-
-@pytest.mark.parametrize("rows", [[reads(1, PINNED, 60)], [], [reads(1, FREE, 60)]])
-def test_it_is_one_sentence(rows: list[SurveyedReads]) -> None:
-    _, advice = advised(*rows)
-    assert advice.endswith(".")
-    assert ". " not in advice

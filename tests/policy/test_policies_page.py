@@ -6,8 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
 from docs.reference import with_reference
@@ -24,12 +22,3 @@ def test_its_example_is_read() -> None:
     [example] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     here = example.replace("user: globus", "user: root")  # a user of this machine
     assert decode(Document("f", here.encode()))[1] == []
-
-
-def test_it_is_written_below_the_guide() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    stale = text.replace("| `armed` |", "| `armde` |")
-    assert stale != text
-    assert with_reference(stale) == text
-    with pytest.raises(ValueError, match="no marker"):
-        with_reference("# a page")

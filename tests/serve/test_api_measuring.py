@@ -44,16 +44,6 @@ def test_steps_then_what_is_known_then_the_result(daemon: Serving) -> None:
     assert daemon.source.measured == []
 
 
-def test_it_ends_when_its_reader_goes(daemon: Serving) -> None:
-    daemon.do(lambda: setattr(daemon.source, "endless", True))
-    url = f"http://atfnd{PATH}"
-    words = ["curl", "-sSN", "--unix-socket", str(daemon.socket), "-X", "POST", url]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as reader:
-        until(lambda: daemon.source.measured, "it has begun")
-        reader.kill()
-    until(lambda: not daemon.source.measured, "it has ended", 4)
-
-
 def test_a_stop_of_the_server_ends_it(tmp_path: Path) -> None:
     with serving(tmp_path / "atfnd.sock", three_flows()) as running:
         running.do(lambda: setattr(running.source, "endless", True))
