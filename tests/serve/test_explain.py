@@ -74,7 +74,7 @@ def test_steered_and_verified_tells_the_whole_chain() -> None:
          "taskset -pc 3 903 (queue 3)"),
         ({}, with_queue_3(cpu=None, irq=45, threaded=False, pid=None), "delivered on no one CPU",
          "echo 3 > /proc/irq/45/smp_affinity_list (queue 3)"),
-        ({"state": FlowState.OBSERVED, "location": None}, replace(lab(), armed=False),
+        ({"state": FlowState.OBSERVED, "location": None, "rx_cpu": 1}, replace(lab(), armed=False),
          "lab:lab is not armed", "atfnctl arm lab:lab"),
         ({"state": FlowState.WANTED, "why": Code.KERNEL("refused: EINVAL")}, lab(),
          "no filter is in place: refused: EINVAL", "atfnctl events --nic lab:lab"),
