@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,7 +46,6 @@ from atfnd.policy.match.match import (
 )
 from tests.values import NIC, RULE
 
-EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
 MS = 10**6
 
 
@@ -273,7 +271,10 @@ def test_parts_alone_are_read_without_a_main_file(
 
 def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
     (tmp_path / "policies.d").mkdir()
-    text = "version: 1\ndaemon: {}\nflows:\n- {name: a, match: {ports: 1}, placement: leave}\n"
+    text = (
+        "version: 1\ndaemon: {}\nflows:\n- {name: a, match: {ports: 1}, placement: leave}\n"
+        "host: {softirq_budget: {packets: 2}}\n"
+    )
     main, part = tmp_path / "m.yaml", tmp_path / "policies.d" / "p.yaml"
     main.write_text(text)
     part.write_text(text)
@@ -282,6 +283,7 @@ def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
     assert [str(p).splitlines()[0::3] for p in caught.value.problems] == [
         [f"{part}:4:10: a second flow rule named `a`", f"    hint: the first is at {main}:4"],
         [f"{part}:2:1: a second `daemon`", f"    hint: they are in {main}: keep them in one file"],
+        [f"{part}:5:1: a second `host`", f"    hint: they are in {main}: keep them in one file"],
     ]
 
 
@@ -311,12 +313,6 @@ def test_check_finds_what_two_files_say_together(tmp_path: Path) -> None:
         file.write_text("version: 1\ndaemon: {}\n")
     with pytest.raises(PolicyError, match=r"b\.yaml:2:1: a second `daemon`"):
         check(files=files)
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_open_with_what_they_are_for_and_what_they_cost(example: Path) -> None:
-    opening, _, _ = example.read_text().partition("version:")
-    assert re.search(r"^# For: .{40}[^\0]*^# Cost: .{10}", opening, re.MULTILINE)
 
 
 @given(st.lists(st.lists(st.integers(0, 99)), max_size=4))

@@ -19,7 +19,7 @@ DAEMON = "version: 1\ndaemon: "
 IFACE = 'version: 1\ninterfaces:\n  - match: {name: "eth*"}\n    '
 
 # what is written, `line:column: message`, hint (None: what the key means, or another one)
-BAD = [
+BAD: list[tuple[str, str, str | None]] = [
     # the file
     ("", "1:1: the file says nothing", "a policy begins with `version: 1`"),
     ("flows: []\n", "1:1: `version` is missing", "add `version: 1`, the policy format version"),
@@ -197,6 +197,49 @@ BAD = [
         "2:30: `5` has no unit, expected a time",
         "units: ns, us",
     ),
+]
+
+# The same for what stands in one line, the place being behind the ^.
+PLACED = "flows: [{name: a, match: {ports: 1}, placement: "
+FORWARDED = "forwarding: [{name: a, "
+MATCHED = f"{FORWARDED}match: {{in: x, out: y}}, "
+BUDGET = "host: {softirq_budget: "
+MARKED: list[tuple[str, str, str | None]] = [
+    (PLACED + "^{near: core, cpus: 1}}]", "a placement of near and cpus", "say one of near, cpus"),
+    (PLACED + "^{avoid: smt}}]", "a placement of no place", "say one of near, cpus, dedicated"),
+    (PLACED + "^{near: smt, avoid: smt}}]", "avoid: smt goes with near: llc or near: node", None),
+    (PLACED + "^{cpus: 1, avoid: smt}}]", "avoid: smt goes with near: llc or near: node", None),
+    (PLACED + "{near: ^lcc}}]", "expected core, smt, llc or node, got `lcc`", "did you mean llc?"),
+    (PLACED + "{near:^ }}]", "expected a word, got nothing", None),
+    (PLACED + "{near: llc, avoid: ^own}}]", "expected smt, got `own`", None),
+    (PLACED + "{cpus: ^[]}}]", "`cpus` is empty", None),
+    (PLACED + "{cpus: ^all}}]", "expected a CPU or a range such as 4-6, got `all`", None),
+    (PLACED + "{cpus: [^6-4]}}]", "`6-4` is an empty range", "did you mean 4-6?"),
+    (PLACED + "{dedicated: ^1.5}}]", "expected a CPU or a range such as 4-6, got `1.5`", None),
+    (PLACED + "^llc}]", "expected leave, auto or {near: core}", "did you mean {near: llc}?"),
+    (PLACED + "{^nearly: core}}]", "unknown key `nearly`", "did you mean near?"),
+    (FORWARDED + "match: ^{in: x}, placement: {pair: core}}]", "`out` is missing", None),
+    (FORWARDED + "match: {in: ^1, out: y}, placement: {pair: core}}]",
+     "expected an interface name", None),
+    (FORWARDED + "match: {^inn: x, in: x, out: y}, placement: {pair: core}}]",
+     "unknown key `inn`", None),
+    (MATCHED + "placement: {pair: ^far}}]", "expected core, llc, node or leave", None),
+    (MATCHED + "placement: {mode: ^III}}]", "expected 0, I or II", None),
+    (MATCHED + "placement: ^{}}]", "a placement of no place", None),
+    (MATCHED + "placement: ^{pair: core, mode: I}}]", "a placement of pair and", None),
+    (MATCHED + "placement: {pair: core}, order: ^at-once}]", "expected strict or", None),
+    (BUDGET + "{packets: ^0}}", "must be 1 or more", None),
+    (BUDGET + "{packets: ^2147483648}}", "must be 2147483647 or less", None),
+    (BUDGET + "{packets: ^2.5}}", "expected a number, got `2.5`", "plain decimal"),
+    (BUDGET + "{time: ^2}}", "`2` has no unit", "units: ns, us"),
+    (BUDGET + "{time: ^2s}}", "must be 1000000000 or less", None),
+    (BUDGET + "{time: ^1500ns}}", "the kernel counts whole micro", "did you mean 2us?"),
+    (BUDGET + "^{}}", "an empty softirq_budget", "say packets, time or both"),
+    (BUDGET + "{^packet: 2}}", "unknown key `packet`", "did you mean packets?"),
+]  # fmt: skip
+BAD += [
+    (f"version: 1\n{text.replace('^', '')}\n", f"2:{text.index('^') + 1}: {said}", hint)
+    for text, said, hint in MARKED
 ]
 
 

@@ -27,7 +27,8 @@ BAD = [text for text, _, _ in MISTAKES]
 NOT_REPORTED = (
     "duplicate key", "a single word", "empty range", "empty name", "no such port", "host bits",
     "prefix length", "can match no", "is not a whole number", "out of range", "there is no user",
-    "must be more than 0", "expected a network",
+    "must be more than 0", "expected a network", "the kernel counts", "must be 1000000000 or less",
+    "avoid: smt goes with",
 )  # fmt: skip
 
 
