@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""atfnctl as its own process against the real server: every verb, in both forms."""
+"""atfnctl as its own process against the real server: every verb, in both forms. And what moves and
+findings come to, in one line of words."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from atfnd.ctl.tables import moves, summed
 from atfnd.model import Cpu, Survey, Topology
 from atfnd.model.reason import Code
 from tests.serve.asking import atfnctl, lines
@@ -230,7 +233,9 @@ def test_all_pages_and_limits(daemon: Serving) -> None:
     ("words", "count"),
     [
         (["--state", "steered"], 2),
+        (["--state", "observed"], 1),
         (["--nic", "eth1"], 0),
+        (["--pid", "4121"], 0),
         (["--pid", "4120", "--comm", "iperf*"], 3),
         (["--comm", "nginx"], 0),
     ],
@@ -262,3 +267,46 @@ def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:
         assert "?[2J[red]?" in out
         assert "\x1b" not in out
         assert "\r" not in out
+
+
+# What moves and findings come to
+
+
+def ends(*counted: tuple[int, str, str], late: int = 0) -> dict[str, Any]:
+    rows = [{"count": n, "mechanism": means, "verdict": how} for n, means, how in counted]
+    return {"moves": rows, "late_packets": late}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (ends(), "0 in order, 0 postponed, 0 reordered"),
+        (
+            ends((20, "hold", "proven"), (15, "birth", "proven"), (197, "none", "deferred")),
+            "35 in order (20 by hold, 15 by birth), 197 postponed, 0 reordered",
+        ),
+        (
+            ends((3, "gap", "verified"), (4, "gap", "quiet"), (5, "none", "done")),
+            "12 in order (7 by gap), 0 postponed, 0 reordered",
+        ),
+        (
+            ends((1, "gap", "violated"), (2, "hold", "unproven"), (9, "none", "refused"), late=6),
+            "0 in order, 0 postponed, 1 reordered (6 packets late), 9 refused, 2 not proven",
+        ),
+    ],
+)
+def test_moves_by_how_they_ended(status: dict[str, Any], said: str) -> None:
+    assert moves(status) == said
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ("ok note", "0 warnings, 0 blockers"),
+        ("warning ok", "1 warning, 0 blockers"),
+        ("warning warning", "2 warnings, 0 blockers"),
+        ("blocker", "0 warnings, 1 blocker: nothing can be steered before these are removed"),
+    ],
+)
+def test_findings_by_how_much_they_matter(levels: str, said: str) -> None:
+    assert summed([{"level": level} for level in levels.split()]) == said

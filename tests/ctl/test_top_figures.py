@@ -90,15 +90,6 @@ def test_another_daemon_counts_anew() -> None:
     assert series.see(another).flows[0].bits_per_s is None
 
 
-def test_moves_are_kept_the_last_one_first() -> None:
-    series = Series()
-    insert, rewrite = an_event("insert"), an_event("rewrite")
-    arm, prepared = an_event("arm", flow=None), an_event("insert", flow=None)
-    series.see(a_look(1, 0, events=(arm, insert, prepared)))
-    assert series.see(a_look(2, 0, events=(rewrite,))).moves == [rewrite, insert]
-    assert series.see(a_look(3, 0)).moves == [rewrite, insert]
-
-
 @pytest.mark.parametrize(
     ("event", "move"),
     [

@@ -183,25 +183,6 @@ def test_one_that_it_leaves_is_not_where_the_kernel_sees_all_that_is_asked(
     assert silent(rules, known) != steered(Matcher(policy(rules)), known._replace(**MUCH))
 
 
-@pytest.mark.parametrize(
-    "unseen",
-    [
-        {"processes": ("sshd",)},
-        {"commands": ("*",)},
-        {"users": frozenset({0})},
-        {"interfaces": ("eth0",)},
-        {"min_bytes": 1},
-        {"min_age_ns": 1},
-        {"min_rate_bit_s": 1},
-    ],
-    ids=str,
-)
-def test_what_the_kernel_does_not_see_may_be_otherwise(unseen: dict[str, Any]) -> None:
-    rule = replace(LEAVE, **unseen)
-    assert not silent([rule, RULE], Facts(key(1)))
-    assert silent([rule], Facts(key(1)))  # nothing steers it for any user
-
-
 def test_the_loosest_that_a_flow_may_fall_under() -> None:
     web = replace(RULE, ports=((443, 443),), min_bytes=1000, min_age_ns=5)
     fast = replace(RULE, processes=("nginx",), min_bytes=10, min_age_ns=50)

@@ -36,22 +36,6 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         yield running
 
 
-def test_status(daemon: Serving) -> None:
-    status = get(daemon, "/v1/status")
-    assert status["observer"] == "bpf"
-    assert status["armed"] == ["lab:lab"]
-    assert status["table_entries"] == 3
-    assert status["t_delete_s"] == 30
-    assert status["flows_by_state"] == {"steered": 2, "observed": 1}
-    assert status["locality"] == 0.995
-    (reads,) = status["reads"]
-    assert (reads["nic"], reads["recent_s"]) == ("lab:lab", 10)
-    assert reads["recent"] == {"local": 199, "remote": 1, "unseen": 0, "locality": 0.995}
-    assert reads["armed"] == {"local": 850, "remote": 50, "unseen": 7, "locality": 850 / 900}
-    assert reads["unarmed"] == {"local": 50, "remote": 50, "unseen": 0, "locality": 0.5}
-    assert status["uptime_s"] > 0
-
-
 def test_the_latest_pairs_are_counted_for_as_long_as_somebody_asks(daemon: Serving) -> None:
     daemon.do(lambda: setattr(daemon.source, "unseen", "the count has just begun"))
     first = get(daemon, "/v1/pairs/latest")
@@ -117,23 +101,6 @@ def test_flows_without_an_entry_are_listed_when_asked_for(daemon: Serving) -> No
     assert rows("state=local") == [local]
     assert rows("all=1&comm=sshd") == [local, left]
     assert rows("all=1&nic=eth1") == []
-
-
-@pytest.mark.parametrize(
-    ("query", "count"),
-    [
-        ("state=steered", 2),
-        ("state=observed", 1),
-        ("nic=lab:lab", 3),
-        ("nic=eth1", 0),
-        ("pid=4120", 3),
-        ("comm=ip*", 3),
-        ("state=steered&nic=lab:lab&pid=4120&comm=iperf?", 2),
-        ("limit=2", 2),
-    ],
-)
-def test_flow_filters(daemon: Serving, query: str, count: int) -> None:
-    assert len(get(daemon, f"/v1/flows?{query}")["flows"]) == count
 
 
 def test_queues(daemon: Serving) -> None:
@@ -282,17 +249,6 @@ def test_explain_a_flow_without_an_entry(daemon: Serving) -> None:
     daemon.do(lambda: setattr(daemon.source, "table", FlowTable(8)))
     answer = get(daemon, "/v1/explain?flow=:5201")
     assert [row["state"] for row in answer["flows"]] == ["local", "left", "left"]
-
-
-def test_arm_and_disarm(daemon: Serving) -> None:
-    assert get(daemon, "/v1/nics/eth1/arm", "-X", "POST") == {**ETH1, "armed": True}
-    assert get(daemon, "/v1/status")["armed"] == ["lab:lab", "eth1"]
-    assert get(daemon, "/v1/nics/lab:lab/disarm", "-XPOST") == {**LAB, "armed": False}
-    assert get(daemon, "/v1/nics/lab%3Alab/arm", "-XPOST") == {**LAB, "armed": True}
-    assert get(daemon, "/v1/nics/lab:lab/pause", "-XPOST") == {
-        "nic": "lab:lab", "armed": False, "paused": True,
-    }  # fmt: skip
-    assert get(daemon, "/v1/nics/lab:lab/resume", "-XPOST") == {**LAB, "armed": True}
 
 
 def test_cpu_time(daemon: Serving) -> None:

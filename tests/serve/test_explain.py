@@ -93,7 +93,12 @@ def test_what_is_otherwise_is_said_with_what_helps(
 
 
 def test_links_of_the_chain_that_differ() -> None:
-    entry = {"state": FlowState.OBSERVED, "location": None, "rx_queue": 1, "rx_cpu": 1}
+    entry: dict[str, Any] = {
+        "state": FlowState.OBSERVED,
+        "location": None,
+        "rx_queue": 1,
+        "rx_cpu": 1,
+    }
     chain = explained(lab(), **entry).chain
     assert "lab:lab: no filter catches it; RSS sends it to queue 1." in chain
     assert "Queue 1 is polled by NAPI 8194 in kernel thread 901, on CPU 1." in chain
@@ -134,7 +139,7 @@ def test_wanted_without_a_queue_on_that_cpu_says_what_to_do() -> None:
 
 
 def test_where_the_table_is_full_whose_filters_are_in_it() -> None:
-    entry = {"state": FlowState.OVERFLOW, "location": None}
+    entry: dict[str, Any] = {"state": FlowState.OVERFLOW, "location": None}
     full = lab(OURS, rule(101, Match.of(key(40_001)), 1))
     full = replace(full, caps=replace(full.caps, filter_slots=2))
     said = "filter table is full (2 filters in 2 slots, 1 not ours)"
