@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -129,26 +127,6 @@ def test_a_second_daemon_on_the_same_run_dir(daemon: Daemon, shared_lab: Lab) ->
     restore = daemon.restore()
     assert (restore.returncode, restore.stderr) == (1, second.stderr)
     assert daemon.end() == 0
-
-
-@pytest.mark.parametrize("options", [[], ["--arm", "eth7"], ["--nic", "nosuch0"], ["--nic", "lo"]])
-@pytest.mark.parametrize("busy", [False, True])
-def test_what_is_wrong_is_found_before_the_daemon_is_imported(
-    daemon: Daemon, options: list[str], busy: bool
-) -> None:
-    daemon.run_dir.mkdir()
-    with (daemon.run_dir / "lock").open("w") as lock:
-        if busy:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        words = ["run", "--run-dir", str(daemon.run_dir), "--config", str(daemon.config)]
-        done = subprocess.run(
-            [sys.executable, "-X", "importtime", ATFND, *words, *options],
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert done.returncode in (1, 2)
-    assert "atfnd.cli.run" in imported
-    assert imported.isdisjoint({"asyncio", "aiohttp", "atfnd.daemon.supervisor"})
 
 
 def test_a_start_is_said_in_one_line(daemon: Daemon, shared_lab: Lab) -> None:
