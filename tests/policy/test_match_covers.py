@@ -49,6 +49,7 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"protocols": TCP}, {"protocols": TCP | UDP}, False),
     ({"protocols": TCP | SCTP}, {}, False),
     ({"protocols": TCP | SCTP}, {"direction": ACCEPTED}, True),  # UDP has none
+    ({"direction": ACCEPTED}, {"direction": ACCEPTED}, True),
     ({"direction": ACCEPTED}, {"direction": Direction.CONNECTED}, False),
     ({"direction": ACCEPTED}, {}, False),
     ({"ports": ((1, 9),)}, {"ports": ((2, 3), (9, 9))}, True),
@@ -219,4 +220,30 @@ def test_the_drivers_of_an_interface_rule(
     driver: str | None, armed: bool, later: str | None, later_armed: bool, all_of_it: bool
 ) -> None:
     rules = for_driver(driver, armed=armed), for_driver(later, armed=later_armed)
+    assert covers_interfaces(*rules) == all_of_it
+
+
+@pytest.mark.parametrize(
+    ("name", "later", "all_of_it"),
+    [
+        ("eth*|!eth0", "eth1", True),
+        ("eth*|!eth0", "eth1*", False),  # nothing is said of what is not certain
+        ("eth*|!eth0", "eth*", False),
+        ("eth*|!eth0", "eth*|!eth?", True),
+        ("eth*|!eth?", "eth*|!eth0", False),
+        ("eth*", "eth*|!eth0", True),
+        ("!eth0", "eth1|ens1", True),
+        ("!eth0", "eth0|ens1", False),
+        ("*", "!eth0", True),
+        ("eth*", "!eth0", False),
+        ("!eth0", "!eth0|!eth1", True),
+        ("!eth0|!eth1", "!eth0", False),
+        ("eth*", "eth0|eth1*", True),
+        ("eth*", "eth0|ens1", False),
+        ("ens* | eth*", "eth0 | ens1", True),
+        ("eth0", "eth*", False),
+    ],
+)
+def test_the_names_of_an_interface_rule(name: str, later: str, all_of_it: bool) -> None:
+    rules = [InterfaceRule(each, "f:1", True, None, 0) for each in (name, later)]
     assert covers_interfaces(*rules) == all_of_it
