@@ -167,7 +167,7 @@ def test_a_flood_of_tracebacks_is_logged_a_few_times(monkeypatch: pytest.MonkeyP
 
 
 def test_what_serves_logs_few_tracebacks(
-    daemon: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of a bug that a client can have a request meet as often as it likes."""
 
@@ -176,7 +176,8 @@ def test_what_serves_logs_few_tracebacks(
 
     monkeypatch.setattr(logging.getLogger("atfnd.serve"), "filters", [])
     monkeypatch.setattr(requests, "_few", Few(BUGS, BUGS_S))
-    monkeypatch.setattr(daemon.source, "status", bug)
-    assert [curl(daemon, "/v1/status")[0] for _ in range(2 * BUGS)] == [500] * 2 * BUGS
+    with serving(tmp_path / "a") as daemon:
+        monkeypatch.setattr(daemon.source, "status", bug)
+        assert [curl(daemon, "/v1/status")[0] for _ in range(2 * BUGS)] == [500] * 2 * BUGS
     bugs = [each for each in caplog.records if each.exc_info]
     assert [each.exc_info[0] for each in bugs if each.exc_info] == [ZeroDivisionError] * BUGS
