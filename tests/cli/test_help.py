@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`--help` of both programs and of each verb: grouped, whole, narrow, and without a Python type."""
+"""`--help` of both programs and of each verb: grouped, whole, narrow, and without a Python type;
+and `--version`."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from atfnd import __version__
 from atfnd.cli.commands import app as atfnd
 from atfnd.ctl.help import groups
 from atfnd.ctl.top.verb import app as atfnctl
+from tests.daemons import ATFND
+from tests.serve.asking import ATFNCTL, forked
 
 __all__: list[str] = []
 
@@ -23,12 +27,9 @@ WIDTH = 80
 def helps(command: Any, context: Any) -> Iterator[tuple[str, Any, str]]:
     """Of a program, its verbs, and theirs: path, the command, its help in 80 columns."""
     inner = type(command).context_class(
-        command,
-        info_name=command.name,
-        parent=context,
-        terminal_width=WIDTH,
+        command, info_name=command.name, parent=context, terminal_width=WIDTH,
         max_content_width=WIDTH,
-    )
+    )  # fmt: skip
     yield inner.command_path, command, command.get_help(inner)
     for each in getattr(command, "commands", {}).values():
         yield from helps(each, inner)
@@ -70,3 +71,9 @@ def test_verbs_are_grouped_and_none_is_cut(name: str) -> None:
             assert f"{verb.name} {first}" in said
     shown = {verb.name for verbs in grouped.values() for verb in verbs}
     assert shown == {verb.name for verb in program.commands.values() if not verb.hidden}
+
+
+@pytest.mark.parametrize(("program", "name"), [(ATFND, "atfnd"), (ATFNCTL, "atfnctl")])
+def test_version(program: str, name: str) -> None:
+    done = forked([program, "--version"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{name} {__version__}\n", "")

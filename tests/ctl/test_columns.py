@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.ctl.columns import FLOW_COLUMNS, ORDERS, Grid, Order, wrapped
+from atfnd.ctl.columns import FLOW_COLUMNS, ORDERS, Grid, Order
 from tests.serve.asking import ATFNCTL, environment, forked
 from tests.serve.published import Serving, serving, three_flows
 
@@ -72,13 +72,6 @@ def test_without_a_width_each_row_is_one_line(rows: list[list[str]]) -> None:
     assert [line.split() for line in out[1:]] == [" ".join(row).split() for row in rows]
 
 
-@given(st.lists(st.text("abc", min_size=1)), st.integers(1, 60))
-def test_wrapped_words_are_all_there(words: list[str], width: int) -> None:
-    out = list(wrapped(" ".join(words), width, "", "  "))
-    assert " ".join(" ".join(out).split()) == " ".join(words)
-    assert all(len(line) <= width or len(line.split()) == 1 for line in out)
-
-
 def test_the_reason_comes_below_its_row() -> None:
     row = ["tcp", "10.0.0.2:5201", "10.9.0.1:40000", "7", "a", "3", "1", "no", "observed", "llc"]
     assert lines([[*row, "its thread runs on CPU 3, where queue 3 is delivered"]], 80) == [
@@ -88,12 +81,6 @@ def test_the_reason_comes_below_its_row() -> None:
         "    its thread runs on CPU 3, where queue 3 is delivered",
         "left out at this width: HOME, TID; --json has all",
     ]
-
-
-def test_the_reason_for_no_row_is_wrapped() -> None:
-    out = [line.plain for line in Grid(COLUMNS, [], ORDER, "no row of " * 20).lines(80)]
-    assert len(out) == 3
-    assert all(len(line) <= 80 for line in out)
 
 
 # The verbs

@@ -13,14 +13,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from atfnd.cli.commands import app as atfnd
-from atfnd.ctl.top.verb import app as atfnctl
-from tests.daemons import ATFND
 from tests.serve.asking import ATFNCTL, environment, forked
 from tests.serve.published import Serving, serving, three_flows
 
@@ -143,51 +138,3 @@ def test_names_are_offered(daemon: Serving, typed: str, names: set[str]) -> None
 
 def test_without_a_daemon_no_name_is_offered(tmp_path: Path) -> None:
     assert offered(tmp_path / "no.sock", "atfnctl arm ") == set()
-
-
-def commands(command: Any, context: Any = None) -> Iterator[tuple[Any, Any]]:
-    """A program, its verbs, and theirs, each with a context of its own."""
-    inner = type(command).context_class(command, info_name=command.name, parent=context)
-    yield command, inner
-    for each in getattr(command, "commands", {}).values():
-        yield from commands(each, inner)
-
-
-@pytest.mark.parametrize("program", [atfnd, atfnctl], ids=["atfnd", "atfnctl"])
-def test_every_verb_and_every_option_is_offered(program: Any) -> None:
-    """What the parser takes and does not hide."""
-    options = 0
-    for command, context in commands(get_command(program)):
-        verbs = {name for name, v in getattr(command, "commands", {}).items() if not v.hidden}
-        assert {each.value for each in command.shell_complete(context, "")} >= verbs
-        known = {
-            name
-            for each in command.get_params(context)
-            if each.param_type_name == "option" and not each.hidden
-            for name in each.opts
-            if name.startswith("--")
-        }
-        assert {each.value for each in command.shell_complete(context, "--")} == known
-        options += len(known)
-    assert options > 20
-
-
-@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize(("name", "path"), [("atfnd", ATFND), ("atfnctl", ATFNCTL)])
-def test_a_shell_is_answered(kind: str, name: str, path: str) -> None:
-    """By what each script asks: the verbs, and then the options of one of them."""
-    group: Any = get_command({"atfnd": atfnd, "atfnctl": atfnctl}[name])
-    verb = next(iter(group.commands))
-    context = type(group).context_class(group.commands[verb], info_name=verb)
-    verbs = {each for each, command in group.commands.items() if not command.hidden}
-    options = {each.value for each in group.commands[verb].shell_complete(context, "--")}
-    for typed, expected in ((f"{name} ", verbs), (f"{name} {verb} --", options)):
-        asked = {
-            f"_{name.upper()}_COMPLETE": f"complete_{kind}",
-            "COMP_WORDS": typed,
-            "COMP_CWORD": str(typed.count(" ")),
-            "_TYPER_COMPLETE_ARGS": typed,
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        }
-        answer = forked([path], os.environ | asked).stdout
-        assert expected <= set(re.findall(r"[\w-]+", answer)), answer

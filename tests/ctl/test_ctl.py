@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""atfnctl as its own process against the real server: every verb, in both forms."""
+"""atfnctl as its own process against the real server: every verb, in both forms. And what moves and
+findings come to, in one line of words."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from atfnd.ctl.tables import moves, summed
 from atfnd.model import Cpu, Survey, Topology
+from atfnd.model.reason import Code
 from tests.serve.asking import atfnctl, lines
 from tests.serve.published import Serving, flow, serving, three_flows
 from tests.serve.shown import found
@@ -24,36 +28,31 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
 
 
 @pytest.mark.parametrize(
-    ("verb", "header", "row"),
+    ("verb", "count", "header", "row"),
     [
-        ("flows", "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE FILTER "
+        ("flows", 3,
+         "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE FILTER "
          "BYTES AGE NIC POLICY HABIT HOME WHY",
          "tcp 10.0.0.2:5201 10.9.0.1:40000 4121 iperf3 3 3 3 3 yes steered 100 117.7M"),
-        ("queues", "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED FILTERS PACKETS BY-FILTER "
+        ("queues", 8, "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED FILTERS PACKETS BY-FILTER "
          "BY-RSS RECEPTION HELD-BY",
          "lab:lab 0 8193 - yes 900 0 - - 1 0 0 0 - its NAPI thread"),
-        ("nics", "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST FILTERS OURS FOREIGN SLOTS "
+        ("nics", 2, "NIC STATE UP DRIVER CLASS PROBED NODE QUEUES MOST FILTERS OURS FOREIGN SLOTS "
          "RING DROPS CONFLICTS HASH NETNS METHOD WHY",
          "lab:lab armed yes lab K1 yes - 4 - 4 1 3 4096 256 5 0 known /run/netns/lab-host filters"),
-        ("filters", "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
-        ("topology", "CPU ONLINE ISOLATED NODE PACKAGE CORE SMT LLC QUEUES",
+        ("filters", 4, "NIC LOCATION QUEUE HITS OURS MATCH", "lab:lab 9 0 7 no any from * to *:22"),
+        ("topology", 8, "CPU ONLINE ISOLATED NODE PACKAGE CORE SMT LLC QUEUES",
          "0 yes no 0 0 0 0,1 0,1,2,3 lab:lab/0,eth1/0"),
     ],
 )  # fmt: skip
-def test_tables(daemon: Serving, verb: str, header: str, row: str) -> None:
+def test_tables_and_their_json(
+    daemon: Serving, verb: str, count: int, header: str, row: str
+) -> None:
     out = lines(daemon, verb)
     assert out[0].split() == header.split()
     assert out[1].split()[: len(row.split())] == row.split()
-
-
-@pytest.mark.parametrize(
-    ("verb", "count"), [("flows", 3), ("queues", 8), ("nics", 2), ("filters", 4), ("topology", 8)]
-)
-def test_json_lists(daemon: Serving, verb: str, count: int) -> None:
     rows = json.loads("\n".join(lines(daemon, verb, "--json")))
-    assert isinstance(rows, list)
-    assert len(rows) == count
-    assert all(isinstance(row, dict) for row in rows)
+    assert [type(each) for each in rows] == [dict] * count
 
 
 def test_status(daemon: Serving) -> None:
@@ -188,18 +187,14 @@ def test_events(daemon: Serving) -> None:
     assert json.loads("\n".join(lines(daemon, "events", "--nic", "eth1", "--json"))) == []
 
 
-def test_arm_and_disarm(daemon: Serving) -> None:
+def test_arm_disarm_pause_and_resume(daemon: Serving) -> None:
     assert lines(daemon, "arm", "eth1") == ["eth1 is armed"]
     assert daemon.source.views[1].armed
     answer = json.loads("\n".join(lines(daemon, "disarm", "eth1", "--json")))
     assert answer == {"nic": "eth1", "armed": False, "paused": False}
     assert lines(daemon, "disarm", "lab:lab") == ["lab:lab is disarmed"]
     assert not any(nic.armed for nic in daemon.source.views)
-
-
-def test_pause_and_resume(daemon: Serving) -> None:
     assert lines(daemon, "pause", "lab:lab") == ["lab:lab is paused: nothing of ours is in it"]
-    assert daemon.source.views[0].paused
     assert lines(daemon, "nics")[1].split()[1] == "paused"
     answer = json.loads("\n".join(lines(daemon, "resume", "lab:lab", "--json")))
     assert answer == {"nic": "lab:lab", "armed": True, "paused": False}
@@ -238,7 +233,9 @@ def test_all_pages_and_limits(daemon: Serving) -> None:
     ("words", "count"),
     [
         (["--state", "steered"], 2),
+        (["--state", "observed"], 1),
         (["--nic", "eth1"], 0),
+        (["--pid", "4121"], 0),
         (["--pid", "4120", "--comm", "iperf*"], 3),
         (["--comm", "nginx"], 0),
     ],
@@ -261,9 +258,55 @@ def test_flows_without_an_entry(daemon: Serving) -> None:
 def test_a_name_cannot_drive_the_terminal(daemon: Serving) -> None:
     thread = flow(1).thread
     assert thread is not None
-    evil = replace(thread, comm="\x1b[2J[red]\r")
-    daemon.do(lambda: daemon.source.table.put(flow(1)._replace(thread=evil)))
-    out = atfnctl(daemon, "flows").stdout + atfnctl(daemon, "explain", ":1").stdout
-    assert "?[2J[red]?" in out
-    assert "\x1b" not in out
-    assert "\r" not in out
+    evil = flow(1)._replace(
+        thread=replace(thread, comm="\x1b[2J[red]\r"), why=Code.KERNEL("\x1b]0;x\x07")
+    )
+    daemon.do(lambda: daemon.source.table.put(evil))
+    for words in (("flows",), ("explain", ":1"), ("top", "--interval", "0.1")):
+        out = atfnctl(daemon, *words).stdout
+        assert "?[2J[red]?" in out
+        assert "\x1b" not in out
+        assert "\r" not in out
+
+
+# What moves and findings come to
+
+
+def ends(*counted: tuple[int, str, str], late: int = 0) -> dict[str, Any]:
+    rows = [{"count": n, "mechanism": means, "verdict": how} for n, means, how in counted]
+    return {"moves": rows, "late_packets": late}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (ends(), "0 in order, 0 postponed, 0 reordered"),
+        (
+            ends((20, "hold", "proven"), (15, "birth", "proven"), (197, "none", "deferred")),
+            "35 in order (20 by hold, 15 by birth), 197 postponed, 0 reordered",
+        ),
+        (
+            ends((3, "gap", "verified"), (4, "gap", "quiet"), (5, "none", "done")),
+            "12 in order (7 by gap), 0 postponed, 0 reordered",
+        ),
+        (
+            ends((1, "gap", "violated"), (2, "hold", "unproven"), (9, "none", "refused"), late=6),
+            "0 in order, 0 postponed, 1 reordered (6 packets late), 9 refused, 2 not proven",
+        ),
+    ],
+)
+def test_moves_by_how_they_ended(status: dict[str, Any], said: str) -> None:
+    assert moves(status) == said
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ("ok note", "0 warnings, 0 blockers"),
+        ("warning ok", "1 warning, 0 blockers"),
+        ("warning warning", "2 warnings, 0 blockers"),
+        ("blocker", "0 warnings, 1 blocker: nothing can be steered before these are removed"),
+    ],
+)
+def test_findings_by_how_much_they_matter(levels: str, said: str) -> None:
+    assert summed([{"level": level} for level in levels.split()]) == said

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.ctl.events import Selected, event_lines, folded
+from atfnd.ctl.events import event_lines, folded
 from tests.ctl.figures import an_event
 from tests.ctl.test_ctl_streams import Stream
 from tests.serve.asking import ATFNCTL, atfnctl, environment, forked, lines
@@ -170,9 +170,3 @@ def test_a_long_event_goes_on_below() -> None:
     assert all(len(line) <= 80 for line in out)
     assert " ".join(" ".join(out).split()) == " ".join(" ".join(event_lines(row, 3, None)).split())
     assert all(line.startswith(" " * 8) for line in out[1:])
-
-
-def test_the_start_of_a_time_is_within_it() -> None:
-    row = an_event("insert", time="2023-11-14T22:13:20.500+00:00")
-    assert Selected(since_s=1_700_000_000.5).takes(row)
-    assert not Selected(since_s=1_700_000_000.6).takes(row)

@@ -69,19 +69,6 @@ def test_units(unit: str, paused: float | None, armed: float | None, shown: list
     assert row[1:5] == shown
 
 
-@pytest.mark.parametrize(
-    ("width", "left_out"), [(100, "PAIRS"), (92, "PAIRS, UNIT"), (72, "PAIRS, UNIT, PERCENT")]
-)
-def test_percent_is_left_out_last(width: int, left_out: str) -> None:
-    figure = {
-        "figure": "application_cpu_per_packet", "unit": "per 1,000 packets", "paused": 2345.0,
-        "armed": 2123.0, "difference": -222.0, "low": -301.1, "high": -133.9, "pairs": 30,
-    }  # fmt: skip
-    figures = [figure, {**figure, "unit": "ns", "low": -1301.1, "high": -1133.9}]
-    last = [line.plain for line in figure_table(figures, ("paused", "armed")).lines(width)][-1]
-    assert last == f"left out at this width: {left_out}; --json has all"
-
-
 def test_another_policy_stands_in_the_place_of_the_pause(daemon: Serving, tmp_path: Path) -> None:
     said = lines(daemon, "measure", "lab:lab", "--for", "2m", "--against", "/etc/atfnd/other.yaml")
     assert said[0].split()[2:6] == ["OTHER", "IN", "FORCE", "DIFFERENCE"]

@@ -15,21 +15,6 @@ from tests.ctl.figures import STATUS, a_look, an_event
 
 __all__: list[str] = []
 
-STEPS = st.lists(st.integers(0, 3 * WINDOW_NS), min_size=1, max_size=30)
-
-
-@given(STEPS, st.integers(0, 1000))
-def test_a_steady_counter_has_its_rate_however_it_is_looked_at(
-    steps: list[int], per_ns: int
-) -> None:
-    rates, at_ns = Rates(), 10**9
-    for step in (0, *steps):
-        at_ns += step
-        rates.see([("it", Reading(at_ns, at_ns * per_ns))])
-    found = rates.per_s("it")
-    assert (found is None) == (not any(steps))
-    assert found is None or found == pytest.approx(per_ns * 1e9)
-
 
 @given(st.lists(st.tuples(st.integers(1, WINDOW_NS), st.integers(0, 1 << 40)), max_size=30))
 def test_a_rate_is_of_its_window(steps: list[tuple[int, int]]) -> None:
@@ -103,15 +88,6 @@ def test_another_daemon_counts_anew() -> None:
     series.see(a_look(1, 0))
     another = replace(a_look(2, 5_000_000), status={**STATUS, "since_wall_s": 2.0})
     assert series.see(another).flows[0].bits_per_s is None
-
-
-def test_moves_are_kept_the_last_one_first() -> None:
-    series = Series()
-    insert, rewrite = an_event("insert"), an_event("rewrite")
-    arm, prepared = an_event("arm", flow=None), an_event("insert", flow=None)
-    series.see(a_look(1, 0, events=(arm, insert, prepared)))
-    assert series.see(a_look(2, 0, events=(rewrite,))).moves == [rewrite, insert]
-    assert series.see(a_look(3, 0)).moves == [rewrite, insert]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,10 @@ from atfnd.ctl.client import Client
 from atfnd.ctl.top.asking import PATIENCE_S, Patience
 from atfnd.ctl.top.figures import Series
 from atfnd.ctl.top.look import Looks
-from atfnd.model.reason import Code
 from tests.ctl.terminals import a_terminal
 from tests.ctl.test_ctl_streams import Stream
 from tests.serve.asking import ATFNCTL, atfnctl, environment
-from tests.serve.published import Serving, flow, serving, three_flows
+from tests.serve.published import Serving, serving, three_flows
 from tests.wait import until
 
 __all__: list[str] = []
@@ -64,17 +63,6 @@ def test_a_pipe_gets_one_frame(daemon: Serving) -> None:
         ("320M", "iperf3", "4120", "yes")
     ] * 3
     assert all(line == line.rstrip() for line in lines)
-
-
-def test_a_reader_that_has_had_enough(daemon: Serving) -> None:
-    daemon.do(lambda: daemon.source.fill(range(3000)))
-    done = subprocess.run(
-        f"{ATFNCTL} top --interval 0.1 | head -1; exit ${{PIPESTATUS[0]}}",
-        shell=True, executable="/bin/bash", env=environment(daemon), capture_output=True, text=True,
-        timeout=60,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("\n") == 1
 
 
 def test_json(daemon: Serving) -> None:
@@ -146,18 +134,6 @@ def _empty(terminal: int) -> None:
             pass
     except OSError:
         os.close(terminal)
-
-
-def test_names_cannot_drive_the_terminal(daemon: Serving) -> None:
-    thread = flow(1).thread
-    assert thread is not None
-    evil = flow(40_000)._replace(
-        thread=replace(thread, comm="\x1b[2J[red]\r"), why=Code.KERNEL("\x1b]0;x\x07")
-    )
-    daemon.do(lambda: daemon.source.table.put(evil))
-    out = atfnctl(daemon, "top", "--interval", "0.1").stdout
-    assert "?[2J[red]?" in out
-    assert "\x1b" not in out
 
 
 def test_ctrl_c_without_a_terminal(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from atfnd.ctl.output import text
 from atfnd.ctl.top.figures import FlowFigure
 from atfnd.ctl.top.terminal import Keys
 from atfnd.ctl.top.view import COLUMNS, View, press, shown
-from tests.ctl.figures import FLOWS, a_flow
+from tests.ctl.figures import FLOWS
 
 __all__: list[str] = []
 
@@ -59,16 +59,6 @@ def test_a_filter_leaves_those_with_its_words(flows: list[FlowFigure], words: st
         assert (flow in found) == all(word in line for word in words.casefold().split())
 
 
-@pytest.mark.parametrize(
-    ("words", "count"),
-    [("", 2), ("nginx", 1), ("NGINX", 1), ("10.0.0.2:4000", 2), ("nginx cpu", 1), (":80 rest", 2),
-     ("cpu nothing", 0)],
-)  # fmt: skip
-def test_filters(words: str, count: int) -> None:
-    flows = [a_flow(), a_flow(comm="nginx", pid=9)]
-    assert len(shown(flows, View(words=words))) == count
-
-
 def test_a_filter_holds_as_it_is_typed() -> None:
     view = pressed("/", "n", "g", "x", "backspace")
     assert (view.wanted, view.words) == ("ng", "")
@@ -93,6 +83,9 @@ def test_sort_pause_help_and_end() -> None:
     assert not pressed("?", "q").over  # that key ended the help
     assert pressed("?", "ctrl-c").over
     assert pressed("/", "ctrl-c").over
+    view = pressed("end", "f")
+    assert (view.forwarded, view.at) == (True, 0)
+    assert not pressed("f", "f").forwarded
 
 
 @given(KEYS, st.integers(0, 50), st.integers(1, 20))
@@ -119,12 +112,6 @@ def test_scrolling() -> None:
 
 
 # Keys as a terminal sends them
-
-
-def test_forwarded_packets_and_back() -> None:
-    view = pressed("end", "f")
-    assert (view.forwarded, view.at) == (True, 0)
-    assert not pressed("f", "f").forwarded
 
 
 @pytest.mark.parametrize(

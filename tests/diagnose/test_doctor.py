@@ -197,30 +197,6 @@ def test_a_long_deferral_without_a_thread_keeps_a_queue_where_it_is() -> None:
     assert not [each for each in found(with_threads) if "deferring" in each.what]
 
 
-def test_a_mode_that_cannot_be_had_is_a_warning() -> None:
-    nic = replace(HARDWARE, not_received={2: "busy: its NAPI cannot have a thread"})
-    finding = about("queue 2 is not received as the policy asks", nic)
-    assert finding.level is Level.WARNING
-
-
-def test_another_node_is_worth_a_note() -> None:
-    finding = about("NUMA node 0, queues 4-7 are on another", HARDWARE)
-    assert finding.level is Level.NOTE
-
-
-@pytest.mark.parametrize(
-    ("actuator", "words"),
-    [
-        (Actuator.IN_PLACE, "one write (K1)"),
-        (Actuator.SHORT_GAP, "microseconds meanwhile (K2)"),
-        (Actuator.LONG_GAP, "100 microseconds or more meanwhile (K3)"),
-    ],
-)
-def test_what_moving_a_flow_does(actuator: Actuator, words: str) -> None:
-    nic = replace(HARDWARE, caps=replace(HARDWARE.caps, actuator=actuator))
-    assert about(words, nic).level is Level.OK
-
-
 def without_rules(**changes: object) -> NicView:
     caps = replace(HARDWARE.caps, filters=False, filter_slots=None, **changes)  # type: ignore[arg-type]
     return replace(
@@ -273,29 +249,10 @@ def test_a_pause_is_no_blocker() -> None:
     assert not [f for f in found(paused) if f.level in IN_THE_WAY]
 
 
-@pytest.mark.parametrize(
-    ("changes", "level", "advice"),
-    [
-        ({"up": False}, Level.BLOCKER, "bring eth0 up"),
-        ({"armed": False}, Level.NOTE, "atfnctl arm eth0"),
-        ({"armed": False, "paused": True}, Level.NOTE, "atfnctl resume eth0"),
-    ],
-)
-def test_its_state(changes: dict[str, bool], level: Level, advice: str) -> None:
-    changed = replace(HARDWARE, **changes)  # type: ignore[arg-type]
-    assert [f for f in found(changed) if f.level is level and f.advice == advice]
-
-
 def test_the_finding_on_an_unwatched_nic_says_how_to_watch_it() -> None:
     findings = found(replace(HARDWARE, armed=False), watched=False)
     assert [f for f in findings if f.advice == "start atfnd with --nic eth0 as well"]
     assert not [f for f in findings if "not armed" in f.what]
-
-
-def test_what_is_expected_is_not_proven() -> None:
-    nic = replace(HARDWARE, caps=replace(HARDWARE.caps, probed=False, why="ntuple was turned on"))
-    assert about("expected to do", nic).level is Level.NOTE
-    assert about("ntuple was turned on", nic).level is Level.NOTE
 
 
 def rules(count: int) -> tuple[Filter, ...]:
@@ -317,14 +274,6 @@ def test_capacity() -> None:
     assert about("it does not say how many it can hold", silent).level is Level.OK
     spent = replace(roomy, budget=6)
     assert about("our share of 6 filters is used up", spent).level is Level.WARNING
-
-
-def test_filters_that_do_not_take_everything() -> None:
-    types = frozenset({(4, 6), (4, 17)})
-    caps = replace(HARDWARE.caps, flow_types=types, prefix_masks=False)
-    nic = replace(HARDWARE, caps=caps)
-    assert about("TCP over IPv4, UDP over IPv4 only", nic).level is Level.NOTE
-    assert about("exact 5-tuples only", nic).level is Level.NOTE
 
 
 def on(*cpus: int | None) -> NicView:
@@ -386,24 +335,47 @@ def test_where_the_policy_serves_no_queue() -> None:
     assert "CPUs 2 have no queue" in about("have no queue", few).what
 
 
-def test_affinities_that_leave_a_choice() -> None:
-    nic = replace(
-        HARDWARE, settings={"queue-cpu:0": "0-7", "queue-cpu:1": "1", "queue-cpu:5": "4,5"}
-    )
-    assert about("queues 0,5 are allowed on several CPUs", nic).level is Level.NOTE
+def able(**changes: object) -> NicView:
+    return replace(HARDWARE, caps=replace(HARDWARE.caps, **changes))  # type: ignore[arg-type]
 
 
-def test_no_queue_and_one_queue() -> None:
-    assert about("names no receive queue", on()).level is Level.WARNING
-    assert about("1 queue is delivered on CPUs 0", on(0)).level is Level.OK
+ALLOWED = {"queue-cpu:0": "0-7", "queue-cpu:1": "1", "queue-cpu:5": "4,5"}
+UNPROVEN = able(probed=False, why="ntuple was turned on")
+ONLY_IPV4 = able(flow_types=frozenset({(4, 6), (4, 17)}), prefix_masks=False)
+MOVED = replace(HARDWARE, manual=frozenset({"rss", "queue-cpu:3"}))
+UNRECEIVED = replace(HARDWARE, not_received={2: "busy: its NAPI cannot have a thread"})
 
 
-def test_what_somebody_else_moved_is_said() -> None:
-    nic = replace(HARDWARE, manual=frozenset({"rss", "queue-cpu:3"}))
-    finding = about("another program changed queue-cpu:3, rss after atfnd", nic)
-    assert (finding.level, finding.advice) == (
-        Level.WARNING, "to take it back: atfnctl resume eth0",
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("nic", "level", "words", "advice"),
+    [
+        (able(actuator=Actuator.IN_PLACE), Level.OK, "one write (K1)", ""),
+        (able(actuator=Actuator.SHORT_GAP), Level.OK, "microseconds meanwhile (K2)", ""),
+        (able(actuator=Actuator.LONG_GAP), Level.OK, "100 microseconds or more meanwhile (K3)", ""),
+        (UNPROVEN, Level.NOTE, "expected to do", ""),
+        (UNPROVEN, Level.NOTE, "ntuple was turned on", ""),
+        (ONLY_IPV4, Level.NOTE, "TCP over IPv4, UDP over IPv4 only", ""),
+        (ONLY_IPV4, Level.NOTE, "exact 5-tuples only", ""),
+        (HARDWARE, Level.NOTE, "NUMA node 0, queues 4-7 are on another", ""),
+        (UNRECEIVED, Level.WARNING, "queue 2 is not received as the policy asks", ""),
+        (replace(HARDWARE, settings=ALLOWED), Level.NOTE,
+         "queues 0,5 are allowed on several CPUs", ""),
+        (on(), Level.WARNING, "names no receive queue", ""),
+        (on(0), Level.OK, "1 queue is delivered on CPUs 0", ""),
+        (MOVED, Level.WARNING, "another program changed queue-cpu:3, rss after atfnd",
+         "to take it back: atfnctl resume eth0"),
+        (replace(HARDWARE, up=False), Level.BLOCKER, "down", "bring eth0 up"),
+        (replace(HARDWARE, armed=False), Level.NOTE, "not armed", "atfnctl arm eth0"),
+        (replace(HARDWARE, armed=False, paused=True), Level.NOTE, "pause", "atfnctl resume eth0"),
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_what_a_nic_can_do_and_how_it_stands(
+    nic: NicView, level: Level, words: str, advice: str
+) -> None:
+    finding = about(words, nic)
+    assert finding.level is level
+    assert not advice or finding.advice == advice
 
 
 CAPS = st.builds(

@@ -1,12 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the doctor finds that is of no one NIC."""
+"""What the doctor finds that is of no one NIC: the machine, other programs, CPUs and settings."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from atfnd.diagnose.dedicated import examine_dedicated
+from atfnd.diagnose.host_settings import budget_of, examine_host
 from atfnd.diagnose.machine import examine_machine
-from atfnd.model import FoundInterface, Level, Machine, Rival
+from atfnd.model import (
+    CpuUser,
+    FoundInterface,
+    HostStanding,
+    Level,
+    LinkFile,
+    Machine,
+    Queue,
+    Rival,
+)
+from atfnd.model.softirq_budget import PACKETS, TIME
+from tests.diagnose.machines import topology
+from tests.diagnose.test_doctor import HARDWARE, about, found
+from tests.values import NIC
+
+__all__: list[str] = []
 
 
 def test_the_machine() -> None:
@@ -66,3 +85,150 @@ def test_without_bpf_it_says_what_is_missing(machine: Machine, words: str) -> No
     assert finding.level is Level.WARNING
     assert "no BPF: EPERM" in finding.what
     assert words in (finding.advice or "")
+
+
+# Daemons and files that move its interrupts or change its filters
+
+
+def test_irqbalance_is_in_the_way_until_it_spares_the_interrupts() -> None:
+    machine = Machine(rivals=(Rival("irqbalance", 7, frozenset({40, 41})),))
+    finding = about("irqbalance (pid 7) moves its interrupts 42-47", HARDWARE, machine)
+    assert finding.level is Level.WARNING
+    assert "--banirq=42 --banirq=43 --banirq=44 --banirq=45 ..." in (finding.advice or "")
+    machine = Machine(rivals=(Rival("irqbalance", 7, frozenset(range(40, 48))),))
+    assert about("leaves its interrupts alone", HARDWARE, machine).level is Level.OK
+    assert found(NIC, machine) == found(NIC)  # a lab NIC has no interrupts
+
+
+def test_a_link_file_of_this_interface() -> None:
+    file = LinkFile("/etc/systemd/network/1.link", ("IRQAffinity=0",), frozenset({"eth0"}))
+    machine = Machine(link_files=(file,))
+    assert about("1.link sets IRQAffinity=0", HARDWARE, machine).level is Level.WARNING
+    assert found(replace(HARDWARE, name="eth1"), machine) == found(replace(HARDWARE, name="eth1"))
+    elsewhere = replace(HARDWARE, netns="/run/netns/x")
+    assert found(elsewhere, machine) == found(elsewhere)
+
+
+def test_a_profile_of_network_manager() -> None:
+    profile = LinkFile("/etc/x.nmconnection", ("feature-ntuple=false",), frozenset({"eth0"}),
+                       "NetworkManager")  # fmt: skip
+    finding = about("sets feature-ntuple=false", HARDWARE, Machine(link_files=(profile,)))
+    assert finding.level is Level.WARNING
+    assert finding.advice == "nmcli connection modify NAME ethtool.feature-ntuple ''"
+
+
+def test_an_irqbalance_that_does_not_answer_is_asked_again() -> None:
+    machine = Machine(rivals=(Rival("irqbalance", 7, answers=False),))
+    assert about("irqbalance (pid 7) does not say now", HARDWARE, machine).level is Level.NOTE
+
+
+# Applications on dedicated CPUs
+
+SSHD = CpuUser(10, "sshd", "ssh.service")
+SHELL = CpuUser(20, "bash", None)
+
+
+@pytest.mark.parametrize(
+    ("users", "named", "advice"),
+    [
+        (
+            [SSHD, SSHD._replace(pid=11), SHELL],
+            "ssh.service, bash (pid 20)",
+            "systemctl edit ssh.service: [Service] AllowedCPUs=2-7, and so for each unit; or boot "
+            "with isolcpus=0-1",
+        ),
+        ([SHELL], "bash (pid 20)", "boot with isolcpus=0-1"),
+        (
+            [SHELL._replace(pid=pid) for pid in range(1, 8)],
+            ", ".join(f"bash (pid {pid})" for pid in range(1, 6)) + " and 2 more",
+            "boot with isolcpus=0-1",
+        ),
+    ],
+)
+def test_those_that_use_dedicated_cpus_are_named(
+    users: list[CpuUser], named: str, advice: str
+) -> None:
+    [finding] = examine_dedicated(frozenset({0, 1}), users, topology())
+    assert finding.level is Level.WARNING
+    assert finding.what == f"CPUs 0-1 are dedicated, and applications use them: {named}"
+    assert finding.advice == advice
+
+
+def test_cpus_that_nobody_uses_and_a_machine_without_another_one() -> None:
+    assert [*examine_dedicated(frozenset({0}), [], topology())] == []
+    [finding] = examine_dedicated(frozenset(range(8)), [SHELL], topology())
+    assert finding.advice == "dedicate fewer CPUs: no other one is online"
+
+
+# The softirq budget that a policy asks for
+
+
+SET = HostStanding(PACKETS, "set", "2", "2", "300", "")
+LEFT = HostStanding(TIME, "left", "8000", None, None, "")
+SOFTIRQ = Queue(0, 1, 40, 0, False, None)
+THREADED = Queue(0, 1, 40, 0, True, 77)
+BORROWED = replace(THREADED, borrowed=True)
+
+
+def said(each: HostStanding, *queues: Queue, **machine: object) -> list[tuple[Level, str]]:
+    nics = [replace(NIC, queues=queues or (SOFTIRQ,))]
+    found = examine_host([each, LEFT], Machine(**machine), nics)  # type: ignore[arg-type]
+    return [(finding.level, finding.what) for finding in found]
+
+
+def test_what_nobody_asks_for_is_not_mentioned() -> None:
+    assert said(replaced(SET, state="left", wanted=None, original=None)) == []
+
+
+def replaced(each: HostStanding, **changes: str | None) -> HostStanding:
+    return each._replace(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "level"),
+    [
+        ("wanted", Level.NOTE),
+        ("manual", Level.WARNING),
+        ("refused", Level.WARNING),
+        ("unknown", Level.WARNING),
+    ],
+)
+def test_what_is_not_as_the_policy_asks_is_said_with_the_reason(state: str, level: Level) -> None:
+    now = None if state == "unknown" else "300"
+    [(found, what)] = said(SET._replace(state=state, now=now, why="because"))
+    assert found is level
+    there = now or "not there"
+    assert what == f"{PACKETS} is {there} and should be 2: because"
+
+
+def test_one_that_is_kept_though_nobody_asks_is_said() -> None:
+    [(level, what)] = said(SET._replace(wanted=None, why="it goes back later"))
+    assert (level, what) == (Level.NOTE, f"{PACKETS} is 2: it goes back later")
+
+
+def test_it_has_no_effect_where_threads_poll_every_queue() -> None:
+    as_asked = (Level.OK, f"{PACKETS} is 2, as the policy asks")
+    assert said(SET) == said(SET, SOFTIRQ, THREADED) == said(SET, BORROWED) == [as_asked]
+    *first, (level, what) = said(SET, THREADED)
+    assert first == [as_asked]
+    assert level is Level.NOTE
+    assert "no effect on the queues that atfnd serves" in what
+
+
+def test_bpftune_fights_over_it_only_if_it_is_asked_for() -> None:
+    rivals = (Rival("bpftune", 9), Rival("numad", 8))
+    *_, (level, what) = said(SET, rivals=rivals)
+    assert level is Level.WARNING
+    assert what.startswith("bpftune (pid 9) changes the softirq budget")
+    assert said(SET._replace(state="left", wanted=None, original=None), rivals=rivals) == []
+
+
+def test_a_flow_is_explained_by_what_ends_a_pass_over_its_queue() -> None:
+    both = [SET, HostStanding(TIME, "set", "20000", "20000", "8000", "")]
+    ends = "The softirq that polls its queue ends a pass after 2 packets"
+    assert budget_of(SOFTIRQ, both) == f"{ends} or 20000 us (policy)."
+    assert budget_of(BORROWED, [SET, LEFT]) == f"{ends} (policy)."
+    assert "does not bound it" in (budget_of(THREADED, both) or "")
+    for state in ("wanted", "manual"):
+        assert budget_of(SOFTIRQ, [SET._replace(state=state), LEFT]) is None
+    assert budget_of(SOFTIRQ, [SET._replace(wanted=None)]) is None

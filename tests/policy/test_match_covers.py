@@ -18,14 +18,15 @@ from atfnd.model import (
     FlowRule,
     InterfaceRule,
     Network,
+    NicView,
     Placement,
     Policy,
     Process,
     Protocol,
 )
 from atfnd.policy.file.schema import network
-from atfnd.policy.match.covers import covers, covers_interfaces, transports
-from atfnd.policy.match.match import CONDITIONS, Matcher, interface_rule, is_named
+from atfnd.policy.match.covers import covers, covers_interfaces
+from atfnd.policy.match.match import CONDITIONS, Matcher, interface_rule
 from tests.values import NIC, RULE
 
 __all__: list[str] = []
@@ -45,11 +46,9 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({}, {"ports": ((443, 443),)}, True),
     ({"ports": ((443, 443),)}, {}, False),
     ({"protocols": ALL}, {"ports": ((443, 443),)}, True),
-    ({"protocols": TCP}, {"protocols": TCP}, True),
     ({"protocols": TCP}, {"protocols": TCP | UDP}, False),
     ({"protocols": TCP | SCTP}, {}, False),
     ({"protocols": TCP | SCTP}, {"direction": ACCEPTED}, True),  # UDP has none
-    ({"protocols": TCP}, {"direction": ACCEPTED}, False),
     ({"direction": ACCEPTED}, {"direction": ACCEPTED}, True),
     ({"direction": ACCEPTED}, {"direction": Direction.CONNECTED}, False),
     ({"direction": ACCEPTED}, {}, False),
@@ -73,7 +72,6 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"processes": ("*",)}, {}, False),  # a name that is not known
     ({"commands": ("*",)}, {"commands": ("[ab]",)}, True),
     ({"cgroups": ("/a/*",)}, {"cgroups": ("/a/b/*",)}, True),
-    ({"cgroups": ("/a/b/*",)}, {"cgroups": ("/a/*",)}, False),
     ({"units": ("a*.service",)}, {"units": ("ab?.service",)}, True),
     ({"units": ("*",)}, {"units": ("!a.service",)}, False),  # a process in no unit
     ({"units": ("!a.service",)}, {"units": ("b.service",)}, False),  # it may be in both
@@ -81,15 +79,12 @@ PAIRS: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"units": ("*.slice", "!a*")}, {"units": ("b.slice", "!a*")}, True),
     ({"units": ("*.slice", "!a*")}, {"units": ("*", "!a*")}, False),
     ({"processes": ("!a",)}, {"processes": ("b", "c")}, True),
-    ({"processes": ("!a",)}, {}, False),
     ({"cgroups": ("/a/*", "!/a/b")}, {"cgroups": ("/a/c",)}, True),
     ({"cgroups": ("/a/*", "!/a/b")}, {"cgroups": ("/a/c", "/a/b")}, False),
     ({"interfaces": ("eth?",)}, {"interfaces": ("eth0",)}, True),
     ({"interfaces": ("eth?",)}, {"interfaces": ("eth*",)}, False),
-    ({"interfaces": ("eth?",)}, {"interfaces": ("eth?",)}, True),
     ({"interfaces": ("*b*",)}, {"interfaces": ("[ab]",)}, False),  # its text has a b, `a` has none
     ({"interfaces": ("[*]",)}, {"interfaces": ("*",)}, False),
-    ({"min_bytes": 5}, {"min_bytes": 5}, True),
     ({"min_bytes": 6}, {"min_bytes": 5}, False),
     ({"min_age_ns": 1}, {"min_bytes": 5}, False),
     ({"min_rate_bit_s": 1}, {}, False),
@@ -112,12 +107,6 @@ def test_a_rule_that_leaves_also_has_flows_of_which_little_is_known() -> None:
     nginx, left = replace(RULE, processes=("nginx",)), Placement.LEAVE
     assert not covers(nginx, replace(nginx, placement=left))
     assert covers(replace(RULE, ports=((1, 9),)), replace(nginx, ports=((2, 2),), placement=left))
-
-
-def test_the_protocols_of_a_rule() -> None:
-    assert transports(RULE) == ALL
-    assert transports(replace(RULE, protocols=TCP | UDP, direction=ACCEPTED)) == TCP
-    assert transports(replace(RULE, protocols=UDP, direction=ACCEPTED)) == frozenset()
 
 
 @pytest.mark.parametrize("key", CONDITIONS)
@@ -190,35 +179,26 @@ def test_no_flow_falls_under_a_rule_that_another_one_covers(
             assert all(matcher.first_match(each) is not later for each in flows)
 
 
-@given(SEVERAL_GLOBS, SEVERAL_GLOBS, st.lists(NAMES | st.text("ab*?[]", max_size=4), max_size=20))
+def for_driver(driver: str | None, *, armed: bool, name: str = "*") -> InterfaceRule:
+    return InterfaceRule(name, f"f:{driver}", armed, None, 0, driver=driver)
+
+
+INTERFACE_RULES = st.builds(
+    for_driver, st.none() | SEVERAL_GLOBS, armed=st.booleans(), name=st.just("*") | SEVERAL_GLOBS
+)
+NICS = st.builds(
+    lambda name, driver: replace(NIC, name=name, device=Device(driver=driver)),
+    NAMES | st.text("ab*?[]", max_size=4),
+    st.none() | NAMES,
+)
+
+
+@given(INTERFACE_RULES, INTERFACE_RULES, st.lists(NICS, max_size=20))
 def test_no_interface_falls_under_a_rule_that_another_one_covers(
-    one: str, other: str, names: list[str]
-) -> None:
-    rule, later = (
-        InterfaceRule(one, "f:1", True, None, 0),
-        InterfaceRule(other, "f:2", True, None, 0),
-    )
-    if covers_interfaces(rule, later):
-        met = [name for name in names if is_named(later, name)]
-        assert all(is_named(rule, name) for name in met)
-        nics = (replace(NIC, name=name) for name in names)
-        assert all(interface_rule([rule, later], nic) != later for nic in nics)
-
-
-def for_driver(driver: str | None, *, armed: bool) -> InterfaceRule:
-    return InterfaceRule("*", f"f:{driver}", armed, None, 0, driver=driver)
-
-
-DRIVER_RULES = st.builds(for_driver, st.none() | SEVERAL_GLOBS, armed=st.booleans())
-
-
-@given(DRIVER_RULES, DRIVER_RULES, st.lists(st.none() | NAMES, max_size=20))
-def test_no_driver_is_under_a_rule_that_another_one_covers(
-    rule: InterfaceRule, other: InterfaceRule, drivers: list[str | None]
+    rule: InterfaceRule, other: InterfaceRule, nics: list[NicView]
 ) -> None:
     later = replace(other, source="later")
     if covers_interfaces(rule, later):
-        nics = (replace(NIC, device=Device(driver=driver)) for driver in drivers)
         assert all(interface_rule([rule, later], nic) != later for nic in nics)
 
 
@@ -249,22 +229,18 @@ def test_the_drivers_of_an_interface_rule(
         ("eth*|!eth0", "eth1", True),
         ("eth*|!eth0", "eth1*", False),  # nothing is said of what is not certain
         ("eth*|!eth0", "eth*", False),
-        ("eth*|!eth0", "eth*|!eth0", True),
         ("eth*|!eth0", "eth*|!eth?", True),
         ("eth*|!eth?", "eth*|!eth0", False),
         ("eth*", "eth*|!eth0", True),
         ("!eth0", "eth1|ens1", True),
         ("!eth0", "eth0|ens1", False),
-        ("!eth0", "*", False),
         ("*", "!eth0", True),
         ("eth*", "!eth0", False),
         ("!eth0", "!eth0|!eth1", True),
         ("!eth0|!eth1", "!eth0", False),
-        ("eth*", "eth0", True),
         ("eth*", "eth0|eth1*", True),
         ("eth*", "eth0|ens1", False),
         ("ens* | eth*", "eth0 | ens1", True),
-        ("*", "lab:*", True),
         ("eth0", "eth*", False),
     ],
 )

@@ -14,22 +14,18 @@ from tests.policy.test_policy import key, policy_of, rule_for
 __all__: list[str] = []
 
 
-def test_a_rule_named_rest_replaces_the_built_in_one(tmp_path: Path) -> None:
-    rules = "- {name: rest, match: {protocol: udp}, placement: leave}\n"
-    policy = policy_of(tmp_path, f"version: 1\nflows:\n{rules}")
-    assert [rule.name for rule in policy.flows] == ["control", "rest"]
-    assert rule_for(policy, key()) is None
-
-
-def test_a_rule_named_rest_stands_after_all_others(tmp_path: Path) -> None:
+def test_a_rule_named_rest_replaces_the_built_in_one_and_stands_after_all_others(
+    tmp_path: Path,
+) -> None:
     policy = policy_of(
         tmp_path,
         "version: 1\nflows:\n"
-        "- {name: rest, match: {protocol: tcp}, placement: leave}\n"
+        "- {name: rest, match: {protocol: udp}, placement: leave}\n"
         "- {name: web, match: {ports: 443}, placement: {near: core}}\n",
     )
     assert [rule.name for rule in policy.flows] == ["control", "web", "rest"]
     assert rule_for(policy, key()) == "web"
+    assert rule_for(policy, key(local="10.0.0.1:9")) is None
 
 
 REST = "flows:\n- {name: rest, match: {protocol: tcp}, placement: leave}\n"
@@ -76,30 +72,23 @@ def test_what_leaves_the_ways_in_alone_may_be_named_control(tmp_path: Path) -> N
     assert rule_for(policy, key(local="10.0.0.1:6653")) == "control"
 
 
+BUILT_IN = "`control` is the built-in rule that leaves ssh and BGP alone"
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (
-            "{name: control, match: {ports: 9000}, placement: {near: core}}",
-            "`control` is the built-in rule that leaves ssh and BGP alone",
-        ),
-        (
-            "{name: control, match: {ports: 179}, placement: leave}",
-            "`control` is the built-in rule that leaves ssh and BGP alone",
-        ),
-        (
-            "{name: control, match: {ports: [22, 179], remote: 10.0.0.0/8}, placement: leave}",
-            "`control` is the built-in rule that leaves ssh and BGP alone",
-        ),
-        (
-            "{name: mine, match: {ports: 1}, placement: leave, replaces_built_in: true}",
-            "there is no built-in rule `mine`",
-        ),
+        ("name: control, match: {ports: 9000}, placement: {near: core}", BUILT_IN),
+        ("name: control, match: {ports: 179}, placement: leave", BUILT_IN),
+        ("name: control, match: {ports: [22, 179], remote: 10.0.0.0/8}, placement: leave",
+         BUILT_IN),
+        ("name: mine, match: {ports: 1}, placement: leave, replaces_built_in: true",
+         "there is no built-in rule `mine`"),
     ],
-)
+)  # fmt: skip
 def test_control_is_not_replaced_by_accident(tmp_path: Path, rule: str, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
-        policy_of(tmp_path, f"version: 1\nflows:\n- {rule}\n")
+        policy_of(tmp_path, f"version: 1\nflows:\n- {{{rule}}}\n")
     (problem,) = caught.value.problems
     assert problem.message == said
     assert "replaces_built_in" in str(problem) or "control and rest" in str(problem)

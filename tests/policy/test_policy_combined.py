@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The examples, put into one folder: any of them together are a policy that is meant."""
+"""The examples: what each is for, and any of them put into one folder. And the page on policies:
+its example is a policy, and its reference is that of the schema."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import combinations, permutations
 from pathlib import Path
@@ -10,12 +12,17 @@ from pathlib import Path
 import pytest
 import yaml
 
+from atfnd.policy.file.decode import decode
+from atfnd.policy.file.document import Document
 from atfnd.policy.file.load import check, load
 from atfnd.policy.match.match import is_named
+from docs.reference import with_reference
 
 __all__: list[str] = []
 
-EXAMPLES = sorted(Path(__file__).parents[2].glob("policies/*.yaml"))
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/policies.md"
+EXAMPLES = sorted(ROOT.glob("policies/*.yaml"))
 SAYS = {example: yaml.safe_load(example.read_text()) for example in EXAMPLES}
 LAST = [example for example in EXAMPLES if "it goes last" in SAYS[example]["about"]]
 ORDERED = [*(example for example in EXAMPLES if example not in LAST), *LAST]
@@ -68,3 +75,20 @@ def test_each_knows_names_of_today_and_arms_none(name: str) -> None:
         rule = next(each for each in load(example).interfaces if is_named(each, name))
         assert rule.source.startswith(str(example))
         assert not rule.armed
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_open_with_what_they_are_for_and_what_they_cost(example: Path) -> None:
+    opening, _, _ = example.read_text().partition("version:")
+    assert re.search(r"^# For: .{40}[^\0]*^# Cost: .{10}", opening, re.MULTILINE)
+
+
+def test_the_reference_is_that_of_the_schema() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == with_reference(text), "`make docs` writes it"
+
+
+def test_its_example_is_read() -> None:
+    [example] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    here = example.replace("user: globus", "user: root")  # a user of this machine
+    assert decode(Document("f", here.encode()))[1] == []

@@ -183,32 +183,6 @@ def test_one_that_it_leaves_is_not_where_the_kernel_sees_all_that_is_asked(
     assert silent(rules, known) != steered(Matcher(policy(rules)), known._replace(**MUCH))
 
 
-@pytest.mark.parametrize(
-    "unseen",
-    [
-        {"processes": ("sshd",)},
-        {"commands": ("*",)},
-        {"users": frozenset({0})},
-        {"interfaces": ("eth0",)},
-        {"min_bytes": 1},
-        {"min_age_ns": 1},
-        {"min_rate_bit_s": 1},
-    ],
-    ids=str,
-)
-def test_what_the_kernel_does_not_see_may_be_otherwise(unseen: dict[str, Any]) -> None:
-    rule = replace(LEAVE, **unseen)
-    assert not silent([rule, RULE], Facts(key(1)))
-    assert silent([rule], Facts(key(1)))  # nothing steers it for any user
-
-
-def test_udp_has_no_direction_in_the_kernel_either() -> None:
-    facts = Facts(key(1)._replace(protocol=Protocol.UDP))
-    for direction in Direction:
-        assert silent([replace(RULE, direction=direction)], facts)
-        assert not silent([replace(LEAVE, direction=direction), RULE], facts)
-
-
 def test_the_loosest_that_a_flow_may_fall_under() -> None:
     web = replace(RULE, ports=((443, 443),), min_bytes=1000, min_age_ns=5)
     fast = replace(RULE, processes=("nginx",), min_bytes=10, min_age_ns=50)
@@ -237,16 +211,6 @@ def test_groups_are_named_by_their_path_and_their_units() -> None:
     made = compiled(policy([in_system, RULE, both]))
     assert [made.groups_of(path) for path in (*CGROUPS, "/")] == [0b11, 0b01, 0, 0]
     assert [clause.group for clause in made.clauses] == [0, None, 1, None]
-
-
-def test_what_a_leave_rule_excludes_is_reported() -> None:
-    """A rule that leaves everybody but one unit, and one that leaves everybody but one group."""
-    alone = Facts(key(1), process=Process(cgroup=CGROUPS[0]))
-    other = Facts(key(1), process=Process(cgroup=CGROUPS[1]))
-    for asked in ({"units": ("!a.service",)}, {"cgroups": ("/*", f"!{CGROUPS[0]}")}):
-        rules = [replace(LEAVE, **asked), RULE]
-        assert not silent(rules, alone)
-        assert silent(rules, other)
 
 
 def test_what_is_built_in_is_silent_of_ssh_and_judges_the_rest(tmp_path: Path) -> None:

@@ -96,15 +96,6 @@ def test_a_rule_named_control_stands_first_wherever_it_is(
     assert "[`control` (a.yaml:4) always stands first" in warning
 
 
-def test_rules_of_another_file_come_first_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = written(tmp_path, flow("all", "protocol: [tcp, udp, sctp]"), name="b.yaml")
-    second = written(tmp_path, flow("two", "ports: 2", "leave"), flow("one", "ports: 1"))
-    assert warned(capsys, second, first) == []
-    assert [each.partition(":")[0] for each in warned(capsys, first, second)] == ["a.yaml"] * 2
-
-
 def test_an_interface_rule_that_never_decides(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,21 +146,6 @@ def test_a_rule_for_a_driver_covers_less(
     ]
 
 
-def test_a_flow_rule_that_excludes_covers_less(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(
-        tmp_path,
-        flow("web", 'process: "nginx*|!nginx-cache"'),
-        flow("cache", "process: nginx-cache"),
-        flow("other", "process: nginx-2"),
-        flow("all", 'unit: "!ssh.service"', "leave"),
-        flow("ssh", "unit: ssh.service"),
-    )
-    [warning] = warned(capsys, file)
-    assert "no flow falls under `other`: `web` comes first" in warning
-
-
 @pytest.mark.parametrize(("protocol", "never"), [("udp", True), ("[udp, tcp]", False)])
 def test_udp_has_no_direction(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, never: bool
@@ -193,11 +169,8 @@ def test_udp_has_no_direction(
         ('match: { name: "eth*" }, armed: true', "eth*"),
         ('match: { name: "eth0|ens?" }, armed: true', "eth0|ens?"),
         ('match: { name: "eth*" }', None),
-        ('match: { name: "eth*|en*" }, armed: true', None),
         ('match: { name: "lab:*" }, armed: true', None),  # no interface has such a name
         ('match: { name: "eno*|!eno1" }, armed: true', "eno*|!eno1"),
-        ('match: { name: "!eno1" }, armed: true', None),
-        ("match: { name: [eth0, ens1] }, armed: true", "eth0|ens1"),
         ("match: { name: eth0, driver: igb }, armed: true", "eth0"),
         ("match: { name: eno1, driver: igb }, armed: true", None),  # drivers are not read
     ],
@@ -215,26 +188,17 @@ def test_a_hint_names_a_few_interfaces(tmp_path: Path, capsys: pytest.CaptureFix
     file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
     [warning] = warned(capsys, file, there=[f"v{i}" for i in range(10)])
     assert warning.endswith("[there are: v0, v1, v2, v3, v4, v5, v6, v7 and 2 more]")
+    assert warned(capsys, file, there=()) == []  # they are not known
 
 
-def test_interfaces_that_are_not_known_are_not_missed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
-    assert warned(capsys, file, there=()) == []
+BELOW_BOND = "bond0 stands on eth0, eth1: no NIC has this name [name those below: eth0|eth1]"
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "bond0",
-            "bond0 stands on eth0, eth1: no NIC has this name [name those below: eth0|eth1]",
-        ),
-        (
-            "bond*",
-            "bond0 stands on eth0, eth1: no NIC has this name [name those below: eth0|eth1]",
-        ),
+        ("bond0", BELOW_BOND),
+        ("bond*", BELOW_BOND),
         ("eth0|eth0.7", "eth0.7 stands on eth0: no NIC has this name [name those below: eth0]"),
         ("eth*", None),
         ("*", None),
@@ -287,7 +251,6 @@ def test_a_rest_that_never_decides(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 LEAVE_ALL = flow("rest", "protocol: [tcp, udp, sctp]", "leave")
-WEB = flow("web", "ports: 443")
 
 
 @pytest.mark.parametrize(
@@ -295,13 +258,10 @@ WEB = flow("web", "ports: 443")
     [
         ("ports: 22", (), "port 179"),
         ("ports: [22, 179], protocol: [tcp, udp]", (), "port 22 (sctp), port 179 (sctp)"),
-        ("ports: 1-200, protocol: tcp", (), "port 22 (udp, sctp), port 179 (udp, sctp)"),
         ("ports: [22, 179], remote: 10.0.0.0/8", (), "port 22, port 179"),
-        ("ports: [22, 179], min_bytes: 1B", (), "port 22, port 179"),
         ("ports: [20-30, 100-200], protocol: [sctp, udp, tcp]", (), None),
         ("protocol: [tcp, udp, sctp]", (), None),
         ("ports: 22", (LEAVE_ALL,), None),
-        ("ports: 22", (WEB, LEAVE_ALL), None),
         ("ports: 22", (flow("one", "ports: 100-200"), LEAVE_ALL), "port 179"),
         ("ports: 22", (flow("one", "protocol: udp"), LEAVE_ALL), "port 179 (udp)"),
         ("ports: 22", (flow("one", "direction: accepted"), LEAVE_ALL), "port 179 (tcp, sctp)"),

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import example, given
@@ -20,10 +19,9 @@ DAEMON = "version: 1\ndaemon: "
 IFACE = 'version: 1\ninterfaces:\n  - match: {name: "eth*"}\n    '
 
 # what is written, `line:column: message`, hint (None: what the key means, or another one)
-BAD = [
+BAD: list[tuple[str, str, str | None]] = [
     # the file
     ("", "1:1: the file says nothing", "a policy begins with `version: 1`"),
-    ("# all\n# comments\n", "1:1: the file says nothing", "a policy begins with `version: 1`"),
     ("flows: []\n", "1:1: `version` is missing", "add `version: 1`, the policy format version"),
     ("version: 2\n", "1:10: expected 1, got `2`", None),
     ('version: "1"\n', '1:10: expected 1, got `"1"`', "did you mean 1?"),
@@ -36,12 +34,10 @@ BAD = [
     # what goes with what
     (IFACE + 'serve_on: "0-"', "4:15: expected CPUs such as 0-7,16-23, or !0, got `0-`", "leave"),
     (IFACE + "serve_on: [0-7, 16]", "4:15: expected CPUs such as", "as one text, such as"),
-    (IFACE + "serve_on: 0-7, 16", "4:15: expected CPUs such as", "did you mean 0-7,16?"),
     (IFACE + 'serve_on: "!0,!2"', "4:15: expected CPUs such as", "did you mean !0,2?"),
     (IFACE + "serve_on: 0xff", "4:15: expected CPUs such as", "CPUs by number, not as a mask"),
+    (IFACE + "rss_hash: xor", "4:15: expected keep or symmetric, got `xor`", None),
     (IFACE + "serve_on: 7-0", "4:15: `7-0` is an empty range", "did you mean 0-7?"),
-    (IFACE + "serve_on: !0", "4:15: a YAML tag is not read here", "a text that begins with `!` is"),
-    (IFACE + "serve_on:", "4:14: expected CPUs such as 0-7,16-23, or !0, got nothing", "leave"),
     # YAML itself
     ("a: b: c\n", "1:5: mapping values are not allowed here", None),
     (
@@ -53,7 +49,6 @@ BAD = [
     ("version: 1\n---\nversion: 1\n", "2:1: expected a single document in the stream", "it begi"),
     ("version: &v 1\n", "1:10: a YAML anchor is not read here", None),
     ("version: *v\n", "1:10: a YAML alias is not read here", None),
-    ("version: !!int 1\n", "1:10: a YAML tag is not read here", None),
     ("version: 1\nabout: \0\n", "2:8: a control character", None),
     ('version: 1\nabout: "\\uD800"\n', "2:8: half of a surrogate pair is no character", None),
     ('version: 1\nabout: "\\UFFFFFFFF"\n', "2:11: no such character or version", None),
@@ -64,21 +59,13 @@ BAD = [
     (FLOW, "5:11: expected a mapping, got nothing", "known here: protocol, ports"),
     (FLOW + "{prots: 1}", "5:13: unknown key `prots`", "did you mean ports?"),
     (FLOW + "{protocol: tpc}", "5:23: expected tcp, udp, sctp, got `tpc`", "did you mean tcp?"),
-    (FLOW + "{protocol: 6}", "5:23: expected tcp, udp, sctp, got `6`", None),
     (FLOW + "{ports: []}", "5:20: `ports` is empty", None),
     (FLOW + "{ports: }", "5:19: expected a port or a range such as 8000-8010, got nothing", None),
     (FLOW + "{ports: 10:30}", "5:20: expected a port or a range such as", "did you mean 10-30?"),
     (FLOW + "{ports: 0}", "5:20: no such port: `0`", "ports are 1 to 65535"),
     (FLOW + "{ports: [22, 65536]}", "5:25: no such port: `65536`", "ports are 1 to 65535"),
-    (FLOW + "{ports: 9-70000}", "5:20: no such port: `9-70000`", "ports are 1 to 65535"),
     (FLOW + "{ports: 30-10}", "5:20: `30-10` is an empty range", "did you mean 10-30?"),
-    (
-        FLOW + "{ports: true}",
-        "5:20: expected a port or a range such as 8000-8010, got `true`",
-        None,
-    ),
     (FLOW + "{ports: [bgp]}", "5:21: expected a port or a range such as", "did you mean 179?"),
-    (FLOW + "{ports: afs}", "5:20: expected a port or a range such as 8000-8010, got `afs`", None),
     (
         FLOW + "{namespace: web}",
         "5:13: unknown key `namespace`",
@@ -95,7 +82,6 @@ BAD = [
         "5:20: expected a network such as 10.0.0.0/8, got `10.0.0/8`",
         None,
     ),
-    (FLOW + "{local: 10}", "5:20: expected a network such as 10.0.0.0/8, got `10`", None),
     (FLOW + '{remote: "fe80::%lo/64"}', "5:21: expected a network such as", None),
     (FLOW + "{process: 7}", "5:22: expected a process name, got `7`", "quote it"),
     (FLOW + '{process: "a||b"}', "5:22: `a||b` has an empty name in it", None),
@@ -106,14 +92,8 @@ BAD = [
     ),
     (FLOW + "{min_bytes: 65536}", "5:24: `65536` has no unit, expected a size", "units: B, KiB"),
     (FLOW + "{min_bytes: 64kb}", "5:24: unknown unit `kb`, expected a size", "did you mean 64KiB?"),
-    (FLOW + "{min_bytes: 64ms}", "5:24: unknown unit `ms`, expected a size", "units: B, KiB"),
     (FLOW + "{min_bytes: 0.3B}", "5:24: `0.3B` is not a whole number of B", None),
     (FLOW + "{min_bytes: 9000000000GiB}", "5:24: `9000000000GiB` is out of range", None),
-    (
-        FLOW + "{min_age: 10:30}",
-        "5:22: expected a time such as 200ms, got `10:30`",
-        "units: ns, us",
-    ),
     (FLOW + "{min_age: 2S}", "5:22: unknown unit `S`, expected a time", "did you mean 2s?"),
     (FLOW + "{min_age: -2s}", "5:22: expected a time such as 200ms, got `-2s`", "units: ns, us"),
     (FLOW + "{ports: 1}\n    t_delete: 0s", "6:15: must be more than 0", None),
@@ -138,16 +118,37 @@ BAD = [
         "4:15: expected leave, auto or {near: core}, got no",
         None,
     ),
+    # names that nothing can have
+    (FLOW + '{command: ""}', "5:22: an empty name", None),
+    (FLOW + '{process: "!"}', "5:22: `!` excludes nothing", "write a name after the `!`"),
+    (FLOW + '{unit: "!!"}', "5:19: `!!` excludes nothing", "write a name after the `!`"),
+    (FLOW + '{cgroup: "!a.slice"}', "5:21: `a.slice` can match no cgroup", "did you mean /a.sl"),
+    (FLOW + '{unit: "a.service|!nginx"}', "5:19: `nginx` can match no unit", "did you mean nginx"),
+    (FLOW + "{interface: [eth0]}", "5:24: expected an interface name, got a list", "quote it"),
+    (FLOW + "{interfaces: eth0}", "5:13: unknown key `interfaces`", "did you mean interface?"),
+    (FLOW + "{user: rooot}", "5:19: there is no user `rooot` here", "did you mean root?"),
+    (FLOW + "{user: [0, qqqqqqqq]}", "5:23: there is no user `qqqqqqqq` here", "a uid is taken"),
+    (FLOW + "{user: -1}", "5:19: no such uid: `-1`", "uids are 0 to"),
+    (FLOW + "{user: }", "5:18: expected a user name or a uid, got nothing", None),
     (
-        FLOW.replace("leave", "{near: cor}") + "{ports: 1}",
-        "4:23: expected core,",
-        "did you mean core?",
+        FLOW + "{cgroup: /sys/fs/cgroup/system.slice}",
+        "5:21: `/sys/fs/cgroup/system.slice` can match no cgroup",
+        "did you mean /system.slice?",
     ),
+    (FLOW + "{cgroup: a.slice}", "5:21: `a.slice` can match no cgroup", "did you mean /a.slice?"),
+    (FLOW + "{cgroup: /a/}", "5:21: `/a/` can match no cgroup", "did you mean /a or /a/*?"),
     (
-        FLOW.replace("leave", "{}") + "{ports: 1}",
-        "4:16: a placement of no place",
-        "say one of near, cpus, dedicated",
+        FLOW + "{unit: system.slice/a.service}",
+        "5:19: `system.slice/a.service` can match no unit",
+        "did you mean a.service?",
     ),
+    (FLOW + "{unit: a.timer}", "5:19: `a.timer` can match no unit", "did you mean a.timer.serv"),
+    (
+        FLOW + "{direction: acepted}",
+        "5:24: expected accepted or connected, got `acepted`",
+        "did you mean accepted?",
+    ),
+    (FLOW + "{min_rate: 500}", "5:23: `500` has no unit, expected a rate", "units: bit, kbit"),
     # interfaces and daemon
     (IFACE + "armed: yes", "4:12: expected true or false, got `yes`", "did you mean true?"),
     (IFACE + 'armed: "true"', '4:12: expected true or false, got `"true"`', None),
@@ -156,21 +157,9 @@ BAD = [
         "4:19: expected borrow or never, got `always`",
         None,
     ),
-    (IFACE + "armed: 1", "4:12: expected true or false, got `1`", None),
     (IFACE + "filters: {max: 010}", "4:20: expected a number, got `010`", "did you mean 10?"),
     (IFACE + 'filters: {max: "10"}', '4:20: expected a number, got `"10"`', "did you mean 10?"),
     (IFACE + "filters: {max: 0x10}", "4:20: expected a number, got `0x10`", "plain decimal digits"),
-    (
-        IFACE + "filters: {max: 1_000}",
-        "4:20: expected a number, got `1_000`",
-        "plain decimal digits",
-    ),
-    (
-        IFACE + "filters: {max: 10:30}",
-        "4:20: expected a number, got `10:30`",
-        "plain decimal digits",
-    ),
-    (IFACE + "filters: {max: 1.5}", "4:20: expected a number, got `1.5`", "plain decimal digits"),
     (IFACE + "filters: {max: }", "4:19: expected a number, got nothing", None),
     (IFACE + "filters: {reserve: -1}", "4:24: must be 0 or more", None),
     (FLOW + "{ports: 1}\n    filters: {max: 0}", "6:20: must be 1 or more", None),
@@ -182,7 +171,6 @@ BAD = [
     (IFACE.replace('"eth*"', "[eth0, 7]"), "3:26: expected an interface name, got `7`", "quote it"),
     (IFACE.replace('"eth*"', '["!", a]'), "3:20: `!` excludes nothing", "write a name after the"),
     (IFACE.replace('{name: "eth*"}', "{}"), "3:12: an empty match", "to match every interface: {n"),
-    (IFACE.replace('"eth*"', "!eth0 "), "3:19: a YAML tag is not read here", "a text that begins"),
     (IFACE.replace('"eth*"', "!eth0"), "3:24: while scanning a tag", "quote a value"),
     (IFACE.replace("name", "drivers"), "3:13: unknown key `drivers`", "did you mean driver?"),
     (IFACE.replace('name: "eth*"', "driver: 5"), "3:21: expected a driver name, got `5`", "quote"),
@@ -203,8 +191,6 @@ BAD = [
     (DAEMON + "{web: 8650}", "2:15: expected a mapping, got `8650`", "known here: port"),
     (DAEMON + "{web: {}}", "2:15: `port` is missing", None),
     (DAEMON + "{web: {port: 80}}", "2:22: must be 1024 or more", None),
-    (DAEMON + "{web: {port: 70000}}", "2:22: must be 65535 or less", None),
-    (DAEMON + "{table: {max: 0}}", "2:23: must be 1 or more", None),
     (DAEMON + "{table: {max: 99999999}}", "2:23: must be 16777216 or less", None),
     (
         DAEMON + "{settle: {hold_down: 5}}",
@@ -213,19 +199,58 @@ BAD = [
     ),
 ]
 
+# The same for what stands in one line, the place being behind the ^.
+PLACED = "flows: [{name: a, match: {ports: 1}, placement: "
+FORWARDED = "forwarding: [{name: a, "
+MATCHED = f"{FORWARDED}match: {{in: x, out: y}}, "
+BUDGET = "host: {softirq_budget: "
+MARKED: list[tuple[str, str, str | None]] = [
+    (PLACED + "^{near: core, cpus: 1}}]", "a placement of near and cpus", "say one of near, cpus"),
+    (PLACED + "^{avoid: smt}}]", "a placement of no place", "say one of near, cpus, dedicated"),
+    (PLACED + "^{near: smt, avoid: smt}}]", "avoid: smt goes with near: llc or near: node", None),
+    (PLACED + "^{cpus: 1, avoid: smt}}]", "avoid: smt goes with near: llc or near: node", None),
+    (PLACED + "{near: ^lcc}}]", "expected core, smt, llc or node, got `lcc`", "did you mean llc?"),
+    (PLACED + "{near:^ }}]", "expected a word, got nothing", None),
+    (PLACED + "{near: llc, avoid: ^own}}]", "expected smt, got `own`", None),
+    (PLACED + "{cpus: ^[]}}]", "`cpus` is empty", None),
+    (PLACED + "{cpus: ^all}}]", "expected a CPU or a range such as 4-6, got `all`", None),
+    (PLACED + "{cpus: [^6-4]}}]", "`6-4` is an empty range", "did you mean 4-6?"),
+    (PLACED + "{dedicated: ^1.5}}]", "expected a CPU or a range such as 4-6, got `1.5`", None),
+    (PLACED + "^llc}]", "expected leave, auto or {near: core}", "did you mean {near: llc}?"),
+    (PLACED + "{^nearly: core}}]", "unknown key `nearly`", "did you mean near?"),
+    (FORWARDED + "match: ^{in: x}, placement: {pair: core}}]", "`out` is missing", None),
+    (FORWARDED + "match: {in: ^1, out: y}, placement: {pair: core}}]",
+     "expected an interface name", None),
+    (FORWARDED + "match: {^inn: x, in: x, out: y}, placement: {pair: core}}]",
+     "unknown key `inn`", None),
+    (MATCHED + "placement: {pair: ^far}}]", "expected core, llc, node or leave", None),
+    (MATCHED + "placement: {mode: ^III}}]", "expected 0, I or II", None),
+    (MATCHED + "placement: ^{}}]", "a placement of no place", None),
+    (MATCHED + "placement: ^{pair: core, mode: I}}]", "a placement of pair and", None),
+    (MATCHED + "placement: {pair: core}, order: ^at-once}]", "expected strict or", None),
+    (BUDGET + "{packets: ^0}}", "must be 1 or more", None),
+    (BUDGET + "{packets: ^2147483648}}", "must be 2147483647 or less", None),
+    (BUDGET + "{packets: ^2.5}}", "expected a number, got `2.5`", "plain decimal"),
+    (BUDGET + "{time: ^2}}", "`2` has no unit", "units: ns, us"),
+    (BUDGET + "{time: ^2s}}", "must be 1000000000 or less", None),
+    (BUDGET + "{time: ^1500ns}}", "the kernel counts whole micro", "did you mean 2us?"),
+    (BUDGET + "^{}}", "an empty softirq_budget", "say packets, time or both"),
+    (BUDGET + "{^packet: 2}}", "unknown key `packet`", "did you mean packets?"),
+]  # fmt: skip
+BAD += [
+    (f"version: 1\n{text.replace('^', '')}\n", f"2:{text.index('^') + 1}: {said}", hint)
+    for text, said, hint in MARKED
+]
+
 
 @pytest.mark.parametrize(("text", "place", "hint"), BAD)
-def test_says_what_is_wrong_and_where(text: str, place: str, hint: str | None) -> None:
-    answered(text, place, hint)
-
-
-def answered(text: str, place: str, hint: str | None) -> None:
-    """AssertionError unless that is said of this file, once."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "atfnd.yaml"
-        file.write_text(text, encoding="utf-8")
-        with pytest.raises(PolicyError) as caught:
-            load(file)
+def test_says_what_is_wrong_and_where(
+    tmp_path: Path, text: str, place: str, hint: str | None
+) -> None:
+    file = tmp_path / "atfnd.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(PolicyError) as caught:
+        load(file)
     at = [p for p in caught.value.problems if f"{p.line}:{p.column}: {p.message}".startswith(place)]
     assert len(at) == 1, str(caught.value)
     assert (at[0].hint or "").startswith(hint or "")
@@ -319,21 +344,8 @@ KEYS = "version daemon table settle interfaces flows match name placement ports 
 MORE = (
     "min_age t_delete rules max near cpus leave core 10:30 22 2s 64KiB ::1/128 ~ { } [ ] & * !! ?"
 )
-MARKS = [
-    "version: 1\n",
-    ": ",
-    ", ",
-    "- ",
-    "\n",
-    "\n  ",
-    "\n    ",
-    " ",
-    '"',
-    "\\U00110000",
-    "yes",
-    "#",
-    "é",
-]
+MARKS = ["version: 1\n", ": ", ", ", "- ", "\n", "\n  ", "\n    ", " ", '"', "\\U00110000", "yes",
+         "#", "é"]  # fmt: skip
 WORDS = st.sampled_from([*KEYS.split(), *MORE.split(), *MARKS])
 
 

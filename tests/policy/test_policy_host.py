@@ -81,12 +81,14 @@ def test_its_name_does_not_steer_a_terminal(
     assert capsys.readouterr().out.startswith("for d?[2Jtn: ")
 
 
-def test_cpus_are_those_of_that_machine(tmp_path: Path) -> None:
+def test_cpus_are_those_of_that_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, flow(cpu=2047))
     assert wrong(file, None)[0][0] == "impossible CPU 2047"
     check(files=[file], host=HOST)
     said = ("impossible CPU 2048", "dtn1 can have CPUs 0 to 2047")
+    capsys.readouterr()
     assert wrong(written(tmp_path, flow(cpu=2048)), HOST) == [said]
+    assert capsys.readouterr().out.startswith("for dtn1: ")
 
 
 def test_users_are_those_of_that_machine(tmp_path: Path) -> None:
@@ -122,32 +124,19 @@ def test_the_rights_of_a_file_here_say_nothing_of_that_machine(
     assert "atfnd run will refuse it" in capsys.readouterr().err
 
 
-def test_a_mistake_comes_after_the_line_that_names_the_machine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrong(written(tmp_path, flow(cpu=2048)), HOST)
-    assert capsys.readouterr().out.startswith("for dtn1: ")
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    assert read_host(facts(tmp_path)) == HOST
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (b"", "FILE:1:1: damaged: Expecting value"),
         (b'{\n"version": 1,', "FILE:2:14: damaged: Expecting property name"),
-        (b"\xff", "FILE: damaged: it is no JSON"),
         (b"[" * 200_000, "FILE: damaged: it is no JSON"),
         (b"9" * 5000, "FILE: damaged: it is no JSON"),
         (b"[1]", "FILE: it holds no facts of a machine"),
-        (b"{}", "FILE: it holds no facts of a machine"),
         (b'{"version": 2}', "FILE: it is of version 2; this atfnd reads version 1"),
         (b'{"version": "\\u001b[2J"}', "FILE: it is of version ?[2J; this atfnd reads version 1"),
         (b'{"version": 1}', "FILE: damaged: name: Field required"),
     ],
-    ids=range(10),
+    ids=range(8),
 )
 def test_what_holds_no_facts_is_one_line(tmp_path: Path, text: bytes, said: str) -> None:
     file = tmp_path / "dtn1.json"
@@ -159,11 +148,8 @@ def test_what_holds_no_facts_is_one_line(tmp_path: Path, text: bytes, said: str)
 @pytest.mark.parametrize(
     ("other", "at"),
     [
-        ({"cpus": "4"}, "cpus"),
         ({"cpus": 0}, "cpus"),
-        ({"online": [0, -1]}, "online.1"),
         ({"users": {"root": None}}, "users.root"),
-        ({"interfaces": [{"name": 7}]}, "interfaces.0.name"),
         ({"interfaces": [{"name": "eth0", "queues": -1}]}, "interfaces.0.queues"),
         ({"colour\n": "red"}, "colour?"),
     ],

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.model import Direction, Facts, FlowKey, FlowRule, Mode, Network, Placement, Protocol
+from atfnd.model import (
+    Direction,
+    Facts,
+    FlowKey,
+    FlowRule,
+    Mode,
+    Network,
+    Placement,
+    Policy,
+    Process,
+    Protocol,
+)
 from atfnd.policy.match.match import Matcher
 from tests.kernel.netns import packed
 from tests.policy.test_policy_compile import (
@@ -69,33 +80,68 @@ def test_every_connection_of_a_port_is_treated_as_its_rule_says(
 
 
 TEN = (Network(4, bytes([10, 0, 0, 0]), 8),)
+ELEVEN = (Network(4, bytes([11, 0, 0, 0]), 8),)
 DOCS = (Network(6, bytes.fromhex("20010db8") + bytes(12), 32),)
+ALL_IPV4 = Network(4, bytes(4), 0)
 EVERYWHERE = LISTENER._replace(local=bytes(4))
+IPV6 = LISTENER._replace(local=bytes(16), remote=bytes(16))
+PROCESS = Process("app --serve", 33, "/system.slice/app.service")
+
+
+def of_port(*rules: FlowRule, port: FlowKey = LISTENER, known: bool = True) -> FlowRule | None:
+    facts = Facts(port, interface="eth0", direction=Direction.ACCEPTED)
+    facts = facts._replace(comm="app", process=PROCESS) if known else facts
+    return Matcher(Policy((), rules, "auto", 1, 0, ())).of_port(facts)
 
 
 @pytest.mark.parametrize(
     ("asks", "port", "takes"),
     [
+        ({}, LISTENER, "all"),
         ({"ports": ((443, 443),)}, LISTENER, "all"),
-        ({"ports": ((80, 80),)}, LISTENER, "none"),  # the remote port is nobody's
+        ({"ports": ((22, 22),)}, LISTENER, "none"),  # the remote port is nobody's
+        ({"protocols": frozenset({Protocol.UDP})}, LISTENER, "none"),
         ({"remote": TEN}, LISTENER, "some"),
         ({"remote": DOCS}, LISTENER, "none"),
+        ({"remote": (ALL_IPV4, *DOCS)}, LISTENER, "all"),
+        ({"remote": (Network(6, bytes(16), 0),)}, IPV6, "some"),  # IPv4 comes there too
         ({"local": TEN}, LISTENER, "all"),
         ({"local": TEN}, EVERYWHERE, "some"),
-        ({"local": (Network(4, bytes([11, 0, 0, 0]), 8),)}, LISTENER, "none"),
-        ({"local": (Network(4, bytes(4), 0),)}, EVERYWHERE, "all"),  # every address is in it
-        ({"remote": (Network(4, bytes(4), 0), *DOCS)}, LISTENER, "all"),
-        ({"remote": (Network(6, bytes(16), 0),)},
-         LISTENER._replace(local=bytes(16), remote=bytes(16)), "some"),  # IPv4 comes there too
-        ({"interfaces": ("nic",)}, LISTENER, "all"),
-        ({"interfaces": ("eth*",)}, LISTENER, "none"),
-        ({"direction": Direction.ACCEPTED}, LISTENER, "some"),
-        ({"processes": ("a",)}, LISTENER, "some"),
+        ({"local": ELEVEN}, LISTENER, "none"),
+        ({"local": (ALL_IPV4,)}, EVERYWHERE, "all"),  # every address is in it
+        ({"processes": ("other",)}, LISTENER, "none"),
+        ({"processes": ("app",)}, LISTENER, "all"),
+        ({"commands": ("*--client",)}, LISTENER, "none"),
+        ({"commands": ("*--serve",)}, LISTENER, "all"),
+        ({"users": frozenset({0})}, LISTENER, "none"),
+        ({"users": frozenset({33})}, LISTENER, "all"),
+        ({"cgroups": ("/user.slice/*",)}, LISTENER, "none"),
+        ({"units": ("app.service",)}, LISTENER, "all"),
+        ({"interfaces": ("eth1",)}, LISTENER, "none"),
+        ({"interfaces": ("eth*",)}, LISTENER, "all"),
+        ({"direction": Direction.CONNECTED}, LISTENER, "none"),
+        ({"direction": Direction.ACCEPTED}, LISTENER, "all"),
+        ({"min_bytes": 1}, LISTENER, "some"),
+        ({"min_age_ns": 1}, LISTENER, "some"),
         ({"min_rate_bit_s": 1}, LISTENER, "some"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_how_many_a_rule_takes(asks: dict[str, Any], port: FlowKey, takes: str) -> None:
-    made = policy([replace(RULE, **asks, name="0"), replace(LEAVE, name="1")])
-    found = Matcher(made).of_port(Facts(port, interface="nic"))
-    assert takes == {"0": "all", "1": "none"}.get(found.name if found else "", "some")
+    """If it takes some of them, they have no one rule."""
+    for one, other in ((RULE, LEAVE), (LEAVE, RULE)):
+        found = of_port(replace(one, **asks), other, port=port)
+        assert found is None or found.placement is not one.placement or takes == "all"
+        assert (found is other, found is None) == (takes == "none", takes == "some")
+
+
+def test_what_is_not_known_of_the_application_is_not_guessed() -> None:
+    assert of_port(replace(LEAVE, processes=("a",)), RULE, known=False) is None
+
+
+def test_rules_that_treat_them_alike_are_one() -> None:
+    assert of_port(replace(RULE, min_bytes=1), RULE) is RULE
+    assert of_port(replace(RULE, min_bytes=1, order=Mode.BOUNDED), RULE) is None
+    assert of_port(replace(RULE, min_bytes=1)) is None
+    assert of_port() is None
+    assert of_port(replace(RULE, direction=Direction.CONNECTED)) is None

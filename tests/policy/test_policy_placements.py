@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Placements as an operator writes them: what they come to, and what is wrong with them."""
+"""Placements of flows and of what is forwarded, and the softirq budget: what they come to, and what
+they cannot be together."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from atfnd.model import Placement, PlacementKind
+from atfnd.model import ForwardingRule, Mode, PairPlacement, Placement, PlacementKind
 from atfnd.policy.file.decode import decode
 from atfnd.policy.file.document import Document
 from atfnd.policy.file.load import check, load
 from atfnd.policy.file.placement import wrong_cpus
 from atfnd.policy.file.problem import PolicyError
+from atfnd.policy.match.match import forwarding_rules
+from tests.daemons import ATFND
+from tests.policy.test_policy import policy_of
+from tests.serve.asking import forked
 
 __all__: list[str] = []
 
@@ -46,20 +52,12 @@ def wrong(text: str, possible: int = 8) -> list[str]:
         ("{near: core}", Placement.CORE, "near core"),
         ("{near: smt}", Placement(PlacementKind.SMT), "near smt"),
         ("{near: llc}", Placement(PlacementKind.LLC), "near llc"),
-        (
-            "{near: llc, avoid: smt}",
-            Placement(PlacementKind.LLC, avoid_smt=True),
-            "near llc, avoid smt",
-        ),
-        (
-            "{avoid: smt, near: node}",
-            Placement(PlacementKind.NODE, avoid_smt=True),
-            "near node, avoid smt",
-        ),
-        ("{cpus: 0}", Placement(PlacementKind.CPUS, frozenset({0})), "cpus 0"),
+        ("{avoid: smt, near: node}", Placement(PlacementKind.NODE, avoid_smt=True),
+         "near node, avoid smt"),
+        ("{cpus: [0, 0-0]}", Placement(PlacementKind.CPUS, frozenset({0})), "cpus 0"),
         ("{dedicated: [0]}", Placement(PlacementKind.DEDICATED, frozenset({0})), "dedicated 0"),
     ],
-)
+)  # fmt: skip
 def test_what_is_written_is_what_is_meant(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -74,45 +72,6 @@ def test_what_is_written_is_what_is_meant(
     assert (rule.placement is Placement.CORE) == (meant == Placement.CORE)
     check(file)
     assert f"r1: {reported}" in capsys.readouterr().out
-
-
-def test_a_list_of_cpus_has_numbers_and_ranges() -> None:
-    document = Document("f", policy("{cpus: [2, 4-6]}").encode())
-    content, _ = decode(document)
-    assert content is not None
-    placement = content.flows[0].placement
-    assert placement is not None
-    assert placement.cpus == ((2, 2), (4, 6))
-
-
-@pytest.mark.parametrize(
-    ("written", "what"),
-    [
-        ("{near: core, cpus: 1}", "a placement of near and cpus [say one of near, cpus, "),
-        ("{avoid: smt}", "a placement of no place [say one of near, cpus, dedicated]"),
-        ("{near: core, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
-        ("{near: smt, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
-        ("{cpus: 1, avoid: smt}", "avoid: smt goes with near: llc or near: node"),
-        ("{near: numa}", "expected core, smt, llc or node, got `numa`"),
-        ("{near: lcc}", "expected core, smt, llc or node, got `lcc` [did you mean llc?]"),
-        ("{near: }", "expected a word, got nothing"),
-        ("{near: llc, avoid: own}", "expected smt, got `own`"),
-        ("{cpus: []}", "`cpus` is empty"),
-        ("{cpus: }", "expected a CPU or a range such as 4-6, got nothing"),
-        ("{cpus: all}", "expected a CPU or a range such as 4-6, got `all`"),
-        ("{cpus: [6-4]}", "`6-4` is an empty range [did you mean 4-6?]"),
-        ("{cpus: -1}", "expected a CPU or a range such as 4-6, got `-1`"),
-        ("{dedicated: 1.5}", "expected a CPU or a range such as 4-6, got `1.5`"),
-        ("llc", "expected leave, auto or {near: core}, got `llc` [did you mean {near: llc}?]"),
-        ("{nearly: core}", "unknown key `nearly` [did you mean near?]"),
-    ],
-)
-def test_what_cannot_be_meant_is_a_mistake(written: str, what: str) -> None:
-    (problem,) = wrong(policy(written))
-    line, column, reported = problem.split(":", 2)
-    assert line == "3"
-    assert int(column) >= policy(written).splitlines()[2].index(written) + 1
-    assert reported.strip().startswith(what)
 
 
 def test_two_rules_cannot_dedicate_one_cpu() -> None:
@@ -162,3 +121,95 @@ def test_this_machines_cpus_are_known_to_check(tmp_path: Path) -> None:
     file.write_text(policy(f"{{cpus: {POSSIBLE}}}"))
     with pytest.raises(PolicyError, match=f"atfnd.yaml:3:.*: impossible CPU {POSSIBLE}"):
         check(file)
+
+
+# What is forwarded
+
+GATEWAY = ForwardingRule(
+    "a", "test:1", ("wan*",), ("lan*", "!lan0"), False, PairPlacement.CORE, Mode.STRICT
+)
+HEAD = "version: 1\nforwarding:\n"
+
+
+def test_a_forwarding_rule_has_what_is_written_and_defaults(tmp_path: Path) -> None:
+    text = """\
+  - name: a
+    match: { in: "wan*", out: "lan*|!lan0" }
+    placement: { pair: core }
+  - name: b
+    match: { in: eth0, out: eth1 }
+    one_way: true
+    placement: { mode: II }
+    order: bounded
+"""
+    a, b = policy_of(tmp_path, HEAD + text).forwarding
+    assert replace(a, source="test:1") == GATEWAY
+    assert a.source.endswith("atfnd.yaml:3")
+    assert (b.one_way, b.placement, b.order) == (True, PairPlacement.MODE_II, Mode.BOUNDED)
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("{ pair: llc }", PairPlacement.LLC),
+        ("{ pair: node }", PairPlacement.NODE),
+        ("{ pair: leave }", PairPlacement.LEAVE),
+        ("{ mode: 0 }", PairPlacement.MODE_0),
+        ("{ mode: I }", PairPlacement.MODE_I),
+    ],
+)
+def test_every_placement_of_a_pair(tmp_path: Path, placement: str, expected: PairPlacement) -> None:
+    rule = f"  - {{ name: a, match: {{ in: x, out: y }}, placement: {placement} }}\n"
+    (found,) = policy_of(tmp_path, HEAD + rule).forwarding
+    assert found.placement is expected
+
+
+def test_a_forwarding_rule_has_a_name_of_its_own(tmp_path: Path) -> None:
+    rule = "  - {name: a, match: {in: x, out: y}, placement: {pair: core}}\n"
+    with pytest.raises(PolicyError) as refused:
+        policy_of(tmp_path, HEAD + rule + rule)
+    (problem,) = refused.value.problems
+    assert problem.message == "a second forwarding rule named `a`"
+    assert str(problem.hint).endswith("atfnd.yaml:3")
+
+
+def test_the_first_rule_that_matches_two_interfaces_decides() -> None:
+    later = replace(GATEWAY, name="b", ingress=("*",), egress=("*",), one_way=True)
+    found = forwarding_rules((GATEWAY, later), ("wan0", "lan0", "lan1"))
+    assert {pair: rule.name for pair, rule in found.items()} == {
+        ("wan0", "lan1"): "a",
+        ("lan1", "wan0"): "a",
+        ("wan0", "lan0"): "b",
+        ("lan0", "wan0"): "b",
+        ("lan0", "lan1"): "b",
+        ("lan1", "lan0"): "b",
+    }
+
+
+# The softirq budget of the machine
+
+HOST = "version: 1\nhost: "
+
+
+@pytest.mark.parametrize(
+    ("host", "packets", "time_us"),
+    [
+        ("{softirq_budget: {packets: 2, time: 20ms}}", 2, 20_000),
+        ("{softirq_budget: {packets: 2147483647}}", 2**31 - 1, None),
+        ("{softirq_budget: {time: 1s}}", None, 1_000_000),
+        ("{}", None, None),
+    ],
+)
+def test_a_budget_has_what_is_written(
+    tmp_path: Path, host: str, packets: int | None, time_us: int | None
+) -> None:
+    found = policy_of(tmp_path, f"{HOST}{host}").softirq_budget
+    assert (found.packets, found.time_us) == (packets, time_us)
+    assert found.source == (f"{tmp_path / 'atfnd.yaml'}:2" if found.values else None)
+
+
+def test_check_says_what_is_asked_for_of_the_machine(tmp_path: Path) -> None:
+    file = tmp_path / "atfnd.yaml"
+    file.write_text(HOST + "{softirq_budget: {packets: 2, time: 20ms}}\n")
+    done = forked([ATFND, "check", str(file)])
+    assert f"host: netdev-budget 2, netdev-budget-usecs 20000 ({file}:2)\n" in done.stdout

@@ -8,8 +8,7 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,6 @@ class Full(socket.socket):
         if self.tries == 1:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return super().accept()
-
-
-@contextmanager
-def waited_for(path: Path) -> Iterator[tuple[Full, list[socket.socket]]]:
-    """A listener, and clients for it."""
-    with ExitStack() as stack:
-        listener = stack.enter_context(Full(socket.AF_UNIX))
-        listener.bind(str(path))
-        listener.setblocking(False)
-        clients = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(CLIENTS)]
-        yield listener, clients
 
 
 async def rounds(count: int) -> None:
@@ -74,10 +62,14 @@ def test_without_room_it_rests_and_then_takes_those_who_waited(tmp_path: Path) -
             return asyncio.Protocol()
 
         loop.set_exception_handler(on_error)
-        with waited_for(tmp_path / "socket") as (listener, clients):
+        with ExitStack() as stack:
+            listener = stack.enter_context(Full(socket.AF_UNIX))
+            listener.bind(str(tmp_path / "socket"))
+            listener.setblocking(False)
             accepting = Accepting(listener, protocol, 0)
             try:
-                for client in clients:
+                for _ in range(CLIENTS):
+                    client = stack.enter_context(socket.socket(socket.AF_UNIX))
                     client.connect(str(tmp_path / "socket"))
                 await asyncio.wait_for(refused.wait(), 30)
                 await rounds(ROUNDS)
@@ -90,22 +82,3 @@ def test_without_room_it_rests_and_then_takes_those_who_waited(tmp_path: Path) -
     asyncio.run(run())
     assert reported == [errno.EMFILE]
     assert times_s[1] - times_s[0] > NO_ROOM_S / 2
-
-
-def test_one_that_is_closed_while_it_rests_tries_no_more(tmp_path: Path) -> None:
-    """Its descriptor may be another's by then."""
-
-    async def run() -> int:
-        loop, refused, rested = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        loop.set_exception_handler(lambda *_: refused.set())
-        with waited_for(tmp_path / "socket") as (listener, [client, _]):
-            accepting = Accepting(listener, asyncio.Protocol, 0)
-            client.connect(str(tmp_path / "socket"))
-            await asyncio.wait_for(refused.wait(), 30)
-            accepting.close()
-            loop.call_later(NO_ROOM_S, rested.set)
-            await asyncio.wait_for(rested.wait(), 30)
-            await rounds(ROUNDS)
-            return listener.tries
-
-    assert asyncio.run(run()) == 1

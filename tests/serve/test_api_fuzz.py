@@ -29,7 +29,6 @@ from tests.daemons import standing
 from tests.labs import Lab
 from tests.serve.openapi import DOCUMENT, agrees, operations
 from tests.serve.peers import NOBODY, connected, session
-from tests.serve.published import Serving, serving, three_flows
 
 SEED = 20261122
 LIMIT_S = 50.0  # of all operations
@@ -127,22 +126,6 @@ def test_a_reader_can_ask_for_anything_and_changes_nothing(shared_lab: Lab, bed:
         assert found.statuses <= {200, 400, 403, 404, 405, 409, 413}
 
     unchanged(shared_lab, bed, ask)
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
-        yield running
-
-
-def test_root_may_mistype_anything(served: Serving) -> None:
-    """Only what says `disarm` disarms, nothing else is armed, and the API answers on."""
-    with session(served.socket, 0) as client:
-        found = fuzz(client, "POST")
-        assert found.asked > 50
-        assert 200 in found.statuses
-        assert found.statuses <= {200, 400, 404, 405, 409, 413}
-        assert client.get("http://atfnd/v1/status").json()["armed"] == []
 
 
 WORDS = [

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the API refuses, and that a refusal changes nothing."""
+"""What the API refuses, that a refusal changes nothing, and how much of a flood is logged."""
 
 from __future__ import annotations
 
+import logging
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from atfnd.serve.api import requests
+from atfnd.serve.api.requests import BUGS, BUGS_S, Few
 from tests.serve.asking import curl, get, refusal
 from tests.serve.published import Published, Serving, serving, three_flows
 
@@ -31,12 +35,12 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("/v1/flows?limit=0", 400),
         ("/v1/flows?limit=1001", 400),
         ("/v1/flows?limit=ten", 400),
-        ("/v1/flows?limit=", 400),
         ("/v1/flows?limit=1&limit=2", 400),
         ("/v1/flows?limit=1e3", 400),
         ("/v1/flows?limit=%D9%A3", 400),
-        ("/v1/flows?cursor=-1", 400),
-        ("/v1/flows?cursor=99999999999999999999999", 400),
+        *((f"/v1/{path}={number}", 400)
+          for path in ("events?after", "events/stream?after", "flows?cursor")
+          for number in (-2, 2**53, 2**63, 10**30)),
         ("/v1/flows?pid=0", 400),
         ("/v1/flows?state=happy", 400),
         ("/v1/flows?nic=nope", 404),
@@ -48,12 +52,20 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("/v1/filters", 400),
         ("/v1/filters?nic=nope", 404),
         ("/v1/queues?nic=nope", 404),
-        ("/v1/events?after=-1", 400),
+        ("/v1/flows/stream?all=2", 400),
+        ("/v1/gain?seconds=0", 400),
+        ("/v1/gain?seconds=61", 400),
+        ("/v1/gain?nic=nope", 404),
+        ("/v1/pairs?seconds=61", 400),
+        ("/v1/pairs?nic=nope", 404),
+        ("/v1/pairs/latest?nic=nope", 404),
+        ("/v1/pairs/explain?ingress=eth1", 400),
+        ("/v1/pairs/explain?ingress=eth1&egress=eth1&tx_queue=-1", 400),
         ("/v1/doctor?nic=", 400),
         ("/v1/doctor?nic=nope", 400),
         ("/v1/doctor?fix=1", 400),
     ],
-)
+)  # fmt: skip
 def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
     assert refusal(daemon, path)[0] == status
     assert daemon.source.views == Published().views
@@ -67,7 +79,6 @@ def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
         ("/v1/nics/eth1/arm", (), 405),
         ("/v1/nics/nope/arm", ("-XPOST",), 404),
         ("/v1/nics/nope/pause", ("-XPOST",), 404),
-        ("/v1/nics/eth1/resume", (), 405),
         ("/v1/nics/eth1/explode", ("-XPOST",), 404),
         ("/v1/nics/eth1/arm?force=1", ("-XPOST",), 400),
         ("/v1/nics/eth1/arm", ("-d", "{}"), 400),
@@ -124,3 +135,49 @@ def test_a_client_that_leaves_in_the_middle_does_not_disturb_others(daemon: Serv
         client.sendall(b"GET /v1/flows?limit=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
         assert client.recv(100)
     assert len(get(daemon, "/v1/flows?limit=1000")["flows"]) == 1000
+
+
+def test_nothing_strange_may_be_expected_on_the_socket(
+    daemon: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"GET /v1/status HTTP/1.1\r\nHost: x\r\nExpect: %b\r\n\r\n"
+    for expected in (b"\xff", b"tea"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(30)
+            client.connect(str(daemon.socket))
+            client.sendall(head % expected)
+            assert client.recv(12) == b"HTTP/1.1 417"
+    assert caplog.records == []
+
+
+def test_a_flood_of_tracebacks_is_logged_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    few = Few(2, 60.0)
+
+    def logged(count: int) -> list[str]:
+        records = [logging.LogRecord("", 40, "", 0, "bug %s", ("x",), None) for _ in range(count)]
+        return [record.getMessage() for record in records if few(record)]
+
+    assert logged(1000) == ["bug x", "bug x"]
+    now_s[0] = 59.9
+    assert logged(2) == []
+    now_s[0] = 60.0
+    assert logged(3) == ["bug x (1000 more were not logged)", "bug x"]
+
+
+def test_what_serves_logs_few_tracebacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a bug that a client can have a request meet as often as it likes."""
+
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(logging.getLogger("atfnd.serve"), "filters", [])
+    monkeypatch.setattr(requests, "_few", Few(BUGS, BUGS_S))
+    with serving(tmp_path / "a") as daemon:
+        monkeypatch.setattr(daemon.source, "status", bug)
+        assert [curl(daemon, "/v1/status")[0] for _ in range(2 * BUGS)] == [500] * 2 * BUGS
+    bugs = [each for each in caplog.records if each.exc_info]
+    assert [each.exc_info[0] for each in bugs if each.exc_info] == [ZeroDivisionError] * BUGS

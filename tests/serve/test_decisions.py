@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The policy, the plan and a reload, over the API and as atfnctl shows them."""
+"""The policy, the plan, a reload, the kill switch and a restore: by the API and by atfnctl."""
 
 from __future__ import annotations
 
@@ -76,10 +76,6 @@ def test_a_recording(daemon: Serving, tmp_path: Path) -> None:
     words = "record", str(file), "--seconds", "9", "--max", "3"
     assert lines(daemon, *words) == [f"{file}: 3 lines"]
     assert [json.loads(line)["line"] for line in file.read_text().splitlines()] == [0, 1, 2]
-    done = atfnctl(daemon, *words)  # it is not written over
-    assert (done.returncode, done.stderr) == (
-        2, f"atfnd: {file}: File exists\nhint: name a new file\n",
-    )  # fmt: skip
     assert refusal(daemon, "/v1/record?seconds=0")[0] == 400
     assert atfnctl(daemon, "record", str(tmp_path / "no/such")).returncode == 2
 
@@ -91,3 +87,41 @@ def test_a_reload(daemon: Serving) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"atfnd: {MISTAKE}\n")
     assert refusal(daemon, "/v1/reload", "-X", "POST") == (400, {"error": MISTAKE, "hint": None})
     assert refusal(daemon, "/v1/reload")[0] == 405
+
+
+def test_one_request_disarms_all(daemon: Serving) -> None:
+    assert get(daemon, "/v1/disarm", "-XPOST") == {"armed": []}
+    assert not any(nic["armed"] for nic in get(daemon, "/v1/nics")["nics"])
+    assert refusal(daemon, "/v1/disarm")[0] == 405
+    done = atfnctl(daemon, "disarm")
+    assert (done.returncode, done.stdout) == (0, "every interface is disarmed\n")
+
+
+def test_restore_says_what_became_of_each(daemon: Serving) -> None:
+    answer = get(daemon, "/v1/nics/lab:lab/restore", "-XPOST")
+    assert (answer["armed"], answer["clear"]) == (False, True)
+    (row,) = answer["restored"]
+    assert (row["what"], row["done"], row["errno"]) == ("rss", True, None)
+    done = atfnctl(daemon, "restore", "lab:lab")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "lab:lab: rss left at 0-3: another program set it",
+        "lab:lab is disarmed: nothing of ours is in it",
+    ]
+
+
+def test_what_is_not_restored_is_an_exit_code(daemon: Serving) -> None:
+    done = atfnctl(daemon, "restore")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2:] == [
+        "eth1: xps is left",
+        "eth1 is disarmed: something of ours is left",
+    ]
+    (mine, theirs) = json.loads(atfnctl(daemon, "restore", "--json").stdout)
+    assert (mine["clear"], theirs["clear"]) == (True, False)
+    assert [row["errno"] for row in theirs["restored"]] == [None, "EPERM"]
+
+
+def test_no_such_interface(daemon: Serving) -> None:
+    assert refusal(daemon, "/v1/nics/eth7/restore", "-XPOST")[0] == 404
+    assert atfnctl(daemon, "restore", "eth7").returncode == 2

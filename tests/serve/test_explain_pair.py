@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from atfnd.model import Distance, NicView, Pair, Pairs
+from atfnd.model import Distance, NicView, Pair, Pairs, Queue
 from atfnd.serve.explain.explain import Explanation
 from atfnd.serve.explain.pair import Ends, explain_pair
 from tests.serve.shown import lab
@@ -67,59 +66,88 @@ def test_of_several_the_one_with_most_packets_is_explained() -> None:
     assert explain_pair(ANY._replace(rx_queue=1), found(LOCAL, FAR), {})[0] is None
 
 
-def test_by_which_nic_of_a_bond_is_not_known() -> None:
-    pair = replace(LOCAL, ingress="bond0", rx_queue=None, among=("eth0", "eth5"))
-    for ingress in ("bond0", "eth5"):
-        answer = explained(pair, ends=ANY._replace(ingress=ingress))
-        said = "bond0 stands upon eth0 and eth5: by which of them they come in is not known."
-        assert said in answer.chain
-    assert explained(pair, ends=ANY._replace(ingress="eth6")).chain == ()
+BOND = replace(LOCAL, ingress="bond0", rx_queue=None, among=("eth0", "eth5"))
+UNKNOWN = replace(LOCAL, rx_queue=None, tx_cpu=None, distance=None)
+LONE = replace(LOCAL, tx_queue=9, tx_cpu=None, distance=None)
+PLACED = replace(LOCAL, rule="gateway", why="channels of one number are on one CPU")
+RPS = replace(IN, settings={"rps-cpus:0": "", "rps-cpus:1": "2-3"})
+HASHED = replace(OUT, settings={"xps-cpus:0": "0,2-3", "xps-cpus:1": "12", "xps-cpus:3": "1-2"})
+ONE_CHANNEL = replace(OUT, queues=OUT.queues[:1])
 
 
-def test_the_queue_that_is_there_already_is_advised() -> None:
-    answer = explained(FAR)
-    assert answer.verdict == "CPUs 2 and 3 are on different NUMA nodes."
-    assert "RSS of eth0, or a filter, chooses queue 2." in answer.chain
-    assert (
-        "xps_cpus gives CPU 2 TX queue 2 of eth1, but the driver, or a setting of before, has "
-        "chosen 3."
-    ) in answer.chain
-    assert answer.advice == (
-        "set xps_cpus of TX queue 2 of eth1 to CPU 2, where its channel is, while nothing is "
-        "forwarded"
-    )
+def queues_in(*queues: Queue) -> NicView:
+    return replace(IN, queues=queues)
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("pair", "ingress", "egress", "said"),
     [
-        ({}, "No TX queue of eth1 has CPU 2 in its xps_cpus: the number of the receive queue "
-             "chooses it, modulo the queues of eth1."),
-        ({"xps-cpus:0": "0,2-3", "xps-cpus:1": "12", "xps-cpus:3": "1-2"},
-         "xps_cpus gives CPU 2 TX queue 0, 3 of eth1: a hash chooses one."),
+        (FAR, IN, OUT, "RSS of eth0, or a filter, chooses queue 2."),
+        (FAR, IN, OUT,
+         "xps_cpus gives CPU 2 TX queue 2 of eth1, but the driver, or a setting of before, has "
+         "chosen 3."),
+        (FAR, IN, replace(OUT, settings={}),
+         "No TX queue of eth1 has CPU 2 in its xps_cpus: the number of the receive queue chooses "
+         "it, modulo the queues of eth1."),
+        (FAR, IN, HASHED, "xps_cpus gives CPU 2 TX queue 0, 3 of eth1: a hash chooses one."),
+        (FAR, RPS, OUT, "RPS hands what comes in by queue 1 of eth0 to CPUs 2-3."),
+        (BOND, IN, OUT,
+         "bond0 stands upon eth0 and eth5: by which of them they come in is not known."),
+        (LOCAL, queues_in(*IN.queues[:2]), OUT,
+         "By which queue of eth0 they come in is not known: it has none on that CPU."),
+        (LOCAL, queues_in(replace(IN.queues[2], cpu=None)), OUT,
+         "By which queue of eth0 they come in is not known: its queues are not confined to one "
+         "CPU."),
+        (LOCAL, queues_in(IN.queues[2], replace(IN.queues[3], cpu=2)), OUT,
+         "RSS of eth0, or a filter, chooses one of the queues 2, 3."),
+        (UNKNOWN, None, None, "eth0 is not watched: by which queue they come in is not known."),
+        (UNKNOWN, None, None, "eth1 is not watched: what chooses its TX queue is not known."),
+        (LONE, IN, ONE_CHANNEL, "eth1 has no channel 9: what takes back is not known."),
+        (PLACED, IN, OUT,
+         "The forwarding rule gateway places its channels: channels of one number are on one "
+         "CPU."),
     ],
+    ids=range(13),
 )  # fmt: skip
-def test_what_chooses_the_tx_queue(settings: dict[str, str], said: str) -> None:
-    assert said in explained(FAR, egress=replace(OUT, settings=settings)).chain
+def test_links_of_the_chain(
+    pair: Pair, ingress: NicView | None, egress: NicView | None, said: str
+) -> None:
+    ends = ANY._replace(ingress=pair.ingress)
+    assert said in explained(pair, ingress=ingress, egress=egress, ends=ends).chain
+
+
+def test_a_nic_of_a_bond_has_what_came_by_the_bond() -> None:
+    assert explained(BOND, ends=ANY._replace(ingress="eth5")).chain
+    assert explained(BOND, ends=ANY._replace(ingress="eth6")).chain == ()
+
+
+APART = "CPUs 2 and 3 are on different NUMA nodes."
+SET_XPS = "set xps_cpus of TX queue 2 of eth1 to CPU 2, where its channel is, while nothing is"
 
 
 @pytest.mark.parametrize(
-    ("changes", "how"),
-    [({}, "taskset -pc 2 903 (queue 3)"),
-     ({"threaded": False, "pid": None, "irq": 9},
-      "echo 2 > /proc/irq/9/smp_affinity_list (queue 3)")],
+    ("pair", "ingress", "egress", "verdict", "advice"),
+    [
+        (FAR, IN, OUT, APART, f"{SET_XPS} forwarded"),
+        (FAR, IN, replace(OUT, queues=OUT.queues[3:]), APART,
+         "bring channel 3 of eth1 to CPU 2: taskset -pc 2 903 (queue 3)"),
+        (FAR, IN, replace(OUT, queues=(replace(OUT.queues[3], threaded=False, pid=None, irq=9),)),
+         APART,
+         "bring channel 3 of eth1 to CPU 2: echo 2 > /proc/irq/9/smp_affinity_list (queue 3)"),
+        (FAR, RPS, OUT, APART, "end RPS on eth0: empty rps_cpus of queue 1 and the others"),
+        (UNKNOWN, None, None, "CPU 2 sends; which CPU takes back is not known.",
+         "to see the channels of eth1, let atfnd watch it"),
+        (LONE, IN, ONE_CHANNEL, "CPU 2 sends; which CPU takes back is not known.", None),
+        (replace(FAR, distance=None), IN, OUT,
+         "CPU 2 sends, CPU 3 takes back; what they share is not known.", f"{SET_XPS} forwarded"),
+    ],
+    ids=range(7),
 )  # fmt: skip
-def test_a_channel_is_brought_to_the_cpu_where_none_is(changes: dict[str, Any], how: str) -> None:
-    egress = replace(OUT, queues=(replace(OUT.queues[3], **changes),))
-    answer = explained(FAR, egress=egress)
-    assert answer.advice == f"bring channel 3 of eth1 to CPU 2: {how}"
-
-
-def test_rps_comes_first() -> None:
-    ingress = replace(IN, settings={"rps-cpus:0": "", "rps-cpus:1": "2-3"})
-    answer = explained(FAR, ingress=ingress)
-    assert "RPS hands what comes in by queue 1 of eth0 to CPUs 2-3." in answer.chain
-    assert answer.advice == "end RPS on eth0: empty rps_cpus of queue 1 and the others"
+def test_what_it_comes_to_and_what_helps(
+    pair: Pair, ingress: NicView | None, egress: NicView | None, verdict: str, advice: str | None
+) -> None:
+    answer = explained(pair, ingress=ingress, egress=egress)
+    assert (answer.verdict, answer.advice) == (verdict, advice)
 
 
 def test_a_tx_queue_that_several_cpus_use() -> None:
@@ -129,42 +157,6 @@ def test_a_tx_queue_that_several_cpus_use() -> None:
     assert answer.advice == "give each of these CPUs a TX queue of eth1 of its own, by xps_cpus"
     beside = replace(other, tx_queue=0, tx_cpu=0, distance=Distance.CPU)
     assert explained(LOCAL, beside) == explained(LOCAL)
-
-
-@pytest.mark.parametrize(
-    ("queues", "said"),
-    [
-        (IN.queues[:2], "By which queue of eth0 they come in is not known: it has none on that "
-                        "CPU."),
-        ((replace(IN.queues[2], cpu=None),),
-         "By which queue of eth0 they come in is not known: its queues are not confined to one "
-         "CPU."),
-        ((IN.queues[2], replace(IN.queues[3], cpu=2)),
-         "RSS of eth0, or a filter, chooses one of the queues 2, 3."),
-    ],
-)  # fmt: skip
-def test_where_the_receive_queue_is_not_known(queues: Any, said: str) -> None:
-    assert said in explained(LOCAL, ingress=replace(IN, queues=queues)).chain
-
-
-def test_interfaces_that_are_not_watched() -> None:
-    unknown = replace(LOCAL, rx_queue=None, tx_cpu=None, distance=None)
-    answer = explained(unknown, ingress=None, egress=None)
-    assert "eth0 is not watched: by which queue they come in is not known." in answer.chain
-    assert "eth1 is not watched: what chooses its TX queue is not known." in answer.chain
-    assert answer.verdict == "CPU 2 sends; which CPU takes back is not known."
-    assert answer.advice == "to see the channels of eth1, let atfnd watch it"
-
-
-def test_a_tx_queue_without_a_channel() -> None:
-    lone = replace(LOCAL, tx_queue=9, tx_cpu=None, distance=None)
-    answer = explained(lone, egress=replace(OUT, queues=OUT.queues[:1]))
-    assert "eth1 has no channel 9: what takes back is not known." in answer.chain
-    assert answer.advice is None
-    unsaid = replace(FAR, distance=None)
-    assert explained(unsaid).verdict == (
-        "CPU 2 sends, CPU 3 takes back; what they share is not known."
-    )
 
 
 def test_nothing_forwarded_and_nothing_counted() -> None:
@@ -177,10 +169,3 @@ def test_nothing_forwarded_and_nothing_counted() -> None:
     assert explain_pair(ANY, refused, {})[1].verdict == (
         "Not counted: the kernel refuses the program."
     )
-
-
-def test_the_rule_that_places_it_is_named() -> None:
-    placed = replace(LOCAL, rule="gateway", why="channels of one number are on one CPU")
-    last = "The forwarding rule gateway places its channels: channels of one number are on one CPU."
-    assert explained(placed).chain[-1] == last
-    assert all("rule" not in link for link in explained(LOCAL).chain)

@@ -108,21 +108,6 @@ def test_a_manager_that_does_not_listen_is_reported(tmp_path: Path) -> None:
     assert "READY=1" in event.what
 
 
-def test_a_round_is_every_chore_once_more() -> None:
-    rounds: list[int] = []
-    each = Rounds(lambda: rounds.append(1), None, Shortage(print))
-    first, second = each.part(), each.part()
-    first()
-    first()
-    assert len(rounds) == 0
-    second()
-    assert len(rounds) == 1
-    second()
-    assert len(rounds) == 1
-    first()
-    assert len(rounds) == 2
-
-
 @pytest.mark.parametrize("stuck", [False, True])
 def test_a_chore_that_stands_still_ends_the_signs_of_life(stuck: bool) -> None:
     """The loop still turns, and another chore runs on."""

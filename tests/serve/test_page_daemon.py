@@ -15,7 +15,7 @@ from tests.daemons import EVERYTHING
 from tests.labs import Lab
 from tests.serve.chromium import chromium
 from tests.serve.looked_at import LookedAt
-from tests.serve.paged import ask, free_port, listens
+from tests.serve.paged import free_port, listens
 from tests.wait import until
 
 __all__: list[str] = []
@@ -87,22 +87,6 @@ def test_a_flow_its_place_and_its_move(bed: tuple[Bed, int], page: LookedAt) -> 
     page.is_readable()
     page.is_by_itself()
     app.end()
-
-
-def test_what_was_before_the_page_was_opened(bed: tuple[Bed, int], page: LookedAt) -> None:
-    page.open()
-    assert "L" in page.attribute(".locality path", "d")
-    assert page.count('[data-by="verdict"] rect') > 0
-    assert (page.text('[data-of="guard"]') or "").startswith(f"{bed[0].lab.nic.name}: ")
-
-
-def test_the_port_changes_nothing(bed: tuple[Bed, int]) -> None:
-    here, port = bed
-    name = here.lab.nic.name
-    for path in (f"/v1/nics/{name}/disarm", "/v1/disarm", "/v1/reload"):
-        assert ask(port, path, "POST").status == 405
-    assert ask(port, "/v1/status", Host="rebound.example").status == 421
-    assert here.daemon.status()["armed"] == [name]
 
 
 def test_off_by_default_and_by_a_reload(bed: tuple[Bed, int]) -> None:

@@ -69,7 +69,7 @@ NOT_RUN = {
     "python3 -m venv /opt/atfnd": "installs: tests/distributions has it",
     "/opt/atfnd/bin/": "the same",
     "ssh ": "of another machine",
-    "atfnd check --for-host ": "with facts of another machine: tests/cli/test_facts.py",
+    "atfnd check --for-host ": "with facts of another machine: tests/cli/test_doctor_alone.py",
     "atfnd run --nic 'en*'": "observes the NICs of the machine until Ctrl-C",
 }
 
