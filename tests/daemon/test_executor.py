@@ -24,6 +24,10 @@ def bed(tmp_path: Path) -> Iterator[Simulated]:
         yield made
 
 
+def refuse(*_: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 @pytest.mark.parametrize("again", ["another socket", "not known", "no"])
 def test_the_filter_of_a_closed_flow_goes_unless_its_5_tuple_is_used_again(
     bed: Simulated, monkeypatch: pytest.MonkeyPatch, again: str
@@ -36,14 +40,20 @@ def test_the_filter_of_a_closed_flow_goes_unless_its_5_tuple_is_used_again(
         heir = Flow(bed.world, first.flow.key, 5_000_000, 999)
         bed.machine.open(heir, bed.here[0], first.task)
     if again == "not known":
-
-        def refuse(*_: object) -> None:
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
         monkeypatch.setattr(kernel._SocketLookup, "cookie", refuse)
     bed.goes_on(10)
     assert bed.here[0].our_entries() == ([] if again == "no" else [entry])
     monkeypatch.undo()
+
+
+def test_a_flow_whose_socket_is_not_known_counts_as_alive(
+    bed: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, key = bed.daemon._sessions["eth0"].lives, bed.opens().flow.key
+    assert [lives(each) for each in (key, key._replace(remote_port=1))] == [True, False]
+    with monkeypatch.context() as refusing:
+        refusing.setattr(kernel._SocketLookup, "cookie", refuse)
+        assert lives(key._replace(remote_port=1))
 
 
 def test_where_nothing_is_armed_nothing_is_written(tmp_path: Path) -> None:

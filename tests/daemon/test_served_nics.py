@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -64,13 +64,20 @@ def test_a_nic_that_cannot_be_read_is_tried_again_and_others_are_served_on(
     assert {each.nic for each in bed.said("unread")} == {"eth0"}
 
 
-def test_queues_that_the_observer_has_no_room_for_are_said_once(
+def test_new_queues_are_observed_and_those_without_room_are_said_once(
     bed: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WorldObserver, "watch", lambda *_: 1)
+    watched = set[int]()
+
+    def watch(_: WorldObserver, netns: object, napis: Mapping[int, str]) -> int:
+        watched.update(napis)
+        return 1
+
+    monkeypatch.setattr(WorldObserver, "watch", watch)
     for _ in range(2):
         bed.here[0].flap()
         bed.goes_on()
+    assert {ring.napi_id for ring in bed.here[0].rings} <= watched
     [event] = bed.said("napis")
     assert event.what == "1 queues, past or present, are not seen"
 
