@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Births from end to end on the lab NIC: what is reported, decided, written, and then delivered."""
+"""The birth of a connection, from end to end on the lab NIC: what is reported, decided, written and
+delivered. `test_order` has those of a port."""
 
 from __future__ import annotations
 
 import errno
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -15,21 +15,16 @@ import pytest
 
 from atfnd.daemon.moving import carry_out
 from atfnd.engine import audit
-from atfnd.engine.filters import port_filters
-from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.handshake import birth
 from atfnd.engine.handshake.connects import Connects
 from atfnd.model import (
-    Accepted,
     Born,
     Connected,
     Connecting,
     FlowKey,
     Forked,
-    Listening,
     Mode,
     NicView,
-    SocketUse,
 )
 from atfnd.model.rss_hash import rss_index
 from atfnd.move.command import Ended
@@ -45,9 +40,8 @@ from atfnd.program.actuator import NicActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
 from tests.engine.test_birth import memory, owning
-from tests.labs import HOST, PEER, Lab
+from tests.labs import PEER, Lab
 from tests.move.driven import driven
-from tests.observe.observing import Watch, cookie
 from tests.values import RULE
 from tests.wait import until
 
@@ -56,16 +50,14 @@ pytestmark = pytest.mark.usefixtures("own_affinity")
 V4 = socket.AF_INET
 STRICT = replace(RULE, order=Mode.STRICT)
 PATIENT = Times(verify_ns=30 * 10**9)  # longer than a SYN takes to be sent again
-HASTY = Times(verify_ns=50_000_000)
 
 
 class Nursery:
     """What a daemon does for births, without one."""
 
-    def __init__(self, lab: Lab, path: Path, watch: Watch, undo: ExitStack) -> None:
+    def __init__(self, lab: Lab, path: Path, undo: ExitStack) -> None:
         self.lab, self.memory = lab, memory()
-        self.listeners, self.connects = Listeners(), Connects()
-        self.observer = watch(lab)
+        self.connects = Connects()
         self.nic = NicWatch(lab.nic)
         undo.callback(self.nic.close)
         self.nic.inspect()
@@ -81,16 +73,9 @@ class Nursery:
         self.births = undo.enter_context(closing(Births()))
         self.births.serve([lab.netns["host"]])
         self.births.start()
-        self.mover = self.a_mover(PATIENT)
+        port = read_port(self.nic.facts, self.nic.nic.interface, self.actuator.write_ns())
+        self.mover = Mover(self.actuator, NicMoves(port, PATIENT))
         self.ended: list[Ended] = []
-
-    def a_mover(self, times: Times) -> Mover:
-        return Mover(
-            self.actuator,
-            NicMoves(
-                read_port(self.nic.facts, self.nic.nic.interface, self.actuator.write_ns()), times
-            ),
-        )
 
     def _cookie(self, key: FlowKey | None) -> int | None:
         flow = None if key is None else self.memory.table.get(key)
@@ -146,29 +131,18 @@ class Nursery:
         assert born is not None
         return born
 
-    def listens(self, event: Born) -> None:
-        """A server of one thread: ours is not the only one of this process."""
-        assert isinstance(event, Listening)
-        self.listeners.opened(event._replace(alone=True), self.memory.table)
-
-    def look(self) -> tuple[Wanted, ...]:
-        uses: list[SocketUse] = self.observer.inventory()
-        now_ns = self.actuator.now_ns()
-        return port_filters.look(
-            self.view, lambda _, comm: STRICT, self.listeners, uses, self.memory, now_ns
-        )
-
 
 @pytest.fixture
-def nursery(lab: Lab, tmp_path: Path, watch: Watch) -> Iterator[Nursery]:
+def nursery(lab: Lab, tmp_path: Path) -> Iterator[Nursery]:
     with ExitStack() as undo:
-        yield Nursery(lab, tmp_path, watch, undo)
+        yield Nursery(lab, tmp_path, undo)
 
 
-def a_listener(lab: Lab, role: str, backlog: int) -> socket.socket:
-    made = lab.open(role, V4, socket.SOCK_STREAM)
-    made.bind(((HOST if role == "host" else PEER)[V4], 5000))
-    made.listen(backlog)
+def a_listener(lab: Lab) -> socket.socket:
+    """Whose queue of connections is full after one."""
+    made = lab.open("peer", V4, socket.SOCK_STREAM)
+    made.bind((PEER[V4], 5000))
+    made.listen(0)
     return made
 
 
@@ -180,71 +154,10 @@ def begin_to_connect(lab: Lab) -> socket.socket:
     return made
 
 
-def by_rule(lab: Lab) -> list[int]:
-    return [queue.by_filter or 0 for queue in lab.nic.stats().queues]
-
-
-def test_fifty_connections_are_born_on_their_owners_queue(lab: Lab, nursery: Nursery) -> None:
-    nursery.mover = nursery.a_mover(HASTY)
-    target = nursery.nic.facts.queues[1]
-    os.sched_setaffinity(0, {target.cpu or 0})
-    listener = a_listener(lab, "host", 100)
-    (event,) = nursery.reported(Listening)
-    nursery.listens(event)
-    nursery.births.accepts({5000})
-    nursery.want(*nursery.look())
-    ended = nursery.end()
-    assert (ended.mechanism, ended.verdict) == (Mechanism.BIRTH, Verdict.VERIFIED)
-    (rule,) = lab.nic.filters()
-    assert rule.queue == target.index
-    before = by_rule(lab)
-    pairs = []
-    for _ in range(50):
-        client = lab.open("peer", V4, socket.SOCK_STREAM)
-        client.connect((HOST[V4], 5000))
-        accepted = listener.accept()[0]
-        client.send(b"x" * 1000)
-        assert accepted.recv(1000)
-        pairs.append((client, accepted))
-    came = [each.napi_id for each in nursery.births.drain() if isinstance(each, Accepted)]
-    assert came == [target.napi_id] * 50
-    assert {lab.queue_of(accepted) for _, accepted in pairs} == {target.index}
-    after = by_rule(lab)
-    packets = [now - then for now, then in zip(after, before, strict=True)]
-    assert packets[target.index] >= 3 * 50  # SYN, ACK, data
-    assert sum(packets) == packets[target.index]
-    assert nursery.look() == ()
-    for _, accepted in pairs:
-        accepted.close()
-
-
-def test_a_live_connection_keeps_its_queue_and_its_port_waits(lab: Lab, nursery: Nursery) -> None:
-    os.sched_setaffinity(0, {nursery.nic.facts.queues[1].cpu or 0})
-    listener = a_listener(lab, "host", 100)
-    for event in nursery.reported(Listening):
-        nursery.listens(event)
-    pairs: list[tuple[socket.socket, socket.socket]] = []
-
-    def off_target() -> bool:
-        client = lab.open("peer", V4, socket.SOCK_STREAM)
-        client.connect((HOST[V4], 5000))
-        pairs.append((client, listener.accept()[0]))
-        return lab.queue_of(pairs[-1][1]) != 1
-
-    until(off_target, "RSS delivers one elsewhere")
-    assert nursery.look() == ()
-    [why] = nursery.listeners.why_not.values()
-    assert "live connections would change their queue" in str(why)
-    for client, accepted in pairs:
-        client.close()
-        accepted.close()
-    until(nursery.look, "the port gets its rule once they are gone")
-
-
 def test_a_connect_far_away_is_proven(lab: Lab, nursery: Nursery) -> None:
     """A peer whose queue of connections is full answers a SYN only when it is sent again: a
     second is its distance."""
-    listener = a_listener(lab, "peer", 0)
+    listener = a_listener(lab)
     filler = lab.open("peer", V4, socket.SOCK_STREAM)
     filler.connect((PEER[V4], 5000))
     first = begin_to_connect(lab)
@@ -271,26 +184,3 @@ def test_a_connect_far_away_is_proven(lab: Lab, nursery: Nursery) -> None:
     assert lab.queue_of(second) == target
     for made in (first, second, accepted):
         made.close()
-
-
-def test_a_peer_that_is_nearer_than_it_was_is_unproven(lab: Lab, nursery: Nursery) -> None:
-    listener = a_listener(lab, "peer", 10)
-    second = begin_to_connect(lab)
-    events = nursery.reported(Connecting, Connected)
-    [event] = [each for each in events if isinstance(each, Connecting)]
-    nursery.connects.distances.learn(event.key.remote, 10**9)
-    rss = rss_index(nursery.view, event.key)
-    assert rss is not None
-    late = event._replace(at_ns=nursery.actuator.now_ns())
-    nursery.want(nursery.connecting(late, (rss + 1) % 4))
-    for each in events:
-        if isinstance(each, Connected):
-            nursery.tell(Established(each.key, each.at_ns))
-    accepted = listener.accept()[0]
-    accepted.send(b"x")
-    second.setblocking(True)
-    assert second.recv(1) == b"x"
-    ended = nursery.end()
-    assert (ended.mechanism, ended.verdict) == (Mechanism.BIRTH, Verdict.UNPROVEN)
-    assert cookie(second) == event.cookie
-    accepted.close()

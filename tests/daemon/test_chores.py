@@ -19,29 +19,22 @@ def _boom() -> None:
     raise ZeroDivisionError("a bug")
 
 
-def test_a_bug_in_a_reader_is_raised() -> None:
+@pytest.mark.parametrize("where", ["reader", "timer"])
+def test_a_bug_in_a_reader_or_a_timer_is_raised(where: str) -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
         bug = bugs(loop, Shortage(print))
         here, there = socket.socketpair()
         with here, there:
-            loop.add_reader(here, _boom)
-            there.send(b"x")
+            if where == "reader":
+                loop.add_reader(here, _boom)
+                there.send(b"x")
+            else:
+                loop.call_soon(_boom)
             try:
                 await asyncio.wait_for(bug, 10)
             finally:
                 loop.remove_reader(here)
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(run())
-
-
-def test_a_bug_in_a_timer_is_raised() -> None:
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        bug = bugs(loop, Shortage(print))
-        loop.call_soon(_boom)
-        await asyncio.wait_for(bug, 10)
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(run())

@@ -12,22 +12,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from atfnd.daemon.balancing import Balancing
+from atfnd.daemon.executor import Executor
 from atfnd.engine.command import LookAtInterrupts
-from atfnd.engine.event import Armed, Disarmed, Event
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import Armed, Disarmed, Event, NicAttached
+from atfnd.engine.table.memory import Memory
 from atfnd.kernel.interrupts import irqbalance
-from atfnd.model import Ban, Queue
+from atfnd.model import Ban, Policy, Queue
 from atfnd.program import balance
 from atfnd.program.balance import BALANCER
 from atfnd.program.journals.undo_journal import UndoJournal
 from atfnd.serve.log.event_log import EventLog
 from tests.daemon.irqbalance import balancer, spares
-from tests.daemon.writers import writer
-from tests.values import NIC
+from tests.values import NIC, RULE
 from tests.wait import until
 
 __all__: list[str] = []
@@ -63,9 +65,12 @@ class Host:
         self.watch: Any = SimpleNamespace(view=replace(NIC, armed=True, queues=queues))
         self.log, self.put_back = EventLog(), list[frozenset[int]]()
         sessions: Any = {"nic": self.watch}
-        self.executor = writer(sessions, undo_journal, self.log)
+        nothing, changes = cast(Any, None), cast(Any, SimpleNamespace(log=self.log))
+        engine = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
+        engine.handle(NicAttached(self.watch.view, armed=True), 0)
+        self.executor = Executor(engine, sessions, nothing, nothing, undo_journal, changes, nothing)
         self.executor.answer(LookAtInterrupts, self._look)
-        balancers = self.executor._engine.memory.balancers
+        balancers = engine.memory.balancers
         self.balancing = Balancing(balancers, self.executor, undo_journal)
         self.runner = asyncio.Runner()
 
@@ -169,6 +174,12 @@ def test_what_it_was_to_be_asked_before_a_kill_is_not_taken_for_an_admins_doing(
         assert balance.banned(pid, (), OURS)[0] == 0
         host.look_until(lambda: spares(pid) == set(OURS))
         assert host.kinds() == ["ban", "ban"]
+
+
+def test_a_ban_of_an_earlier_version_is_known(undo_journal: UndoJournal) -> None:
+    undo_journal.note(BALANCER, "nic:30", "balanced")
+    undo_journal.wrote(BALANCER, "nic:30", "pid 7")
+    assert balance.bans(undo_journal) == [Ban(7, "nic", 30)]
 
 
 def test_a_nic_that_is_renamed_keeps_its_bans(undo_journal: UndoJournal, tmp_path: Path) -> None:

@@ -1,49 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`disarm` is in force before anything else happens, whatever fails then; and root's comes in,
-no matter who else keeps the socket busy."""
+"""What could not be recorded of `disarm` is said, and root's comes in, no matter who else keeps the
+socket busy. That it is in force whatever fails, `test_operator` has."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import grp
 import socket
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from atfnd.ctl.client import Client
-from atfnd.daemon.changes import ChangeLog
-from atfnd.daemon.executor import Executor
-from atfnd.daemon.in_force import InForce
-from atfnd.daemon.operator import OperatorCommands
-from atfnd.daemon.session import NicSession, Sessions
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import NicAttached
-from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
-from atfnd.model import Policy
-from atfnd.observe.nics.watch import NicWatch
-from atfnd.program.journals.operator_journal import OperatorJournal
-from atfnd.program.journals.record_file import Record, RecordFile, Unrecorded
 from atfnd.serve.api.door import AT_ONCE, Accepting
-from atfnd.serve.log.event_log import EventLog
 from atfnd.socket_path import of_root
 from tests.serve.asking import atfnctl, get, refusal
 from tests.serve.published import Published, Serving, serving, three_flows
 from tests.serve.test_api_peers import GROUP, NOBODY
-from tests.values import NIC, RULE
 from tests.wait import until
 
 __all__: list[str] = []
@@ -65,113 +47,6 @@ while not select.select([sys.stdin], [], [], 0)[0]:
         each.close()
     del held[:-500]
 """
-
-
-class Host:
-    """Two armed NICs with moves under way; `close` is how these end."""
-
-    def __init__(self, folder: Path, close: Callable[[Host], None]) -> None:
-        anything: Any = SimpleNamespace
-        self.sessions: Sessions = {}
-        self.orders, log = OperatorJournal(folder / "orders.journal"), EventLog()
-        policy = Policy((), (RULE,), "auto", 64, 0, ())
-        engine = Engine(Memory.of(policy))
-        for name in ("eth0", "eth1"):
-            watch = NicWatch.__new__(NicWatch)
-            watch.facts = replace(NIC, name=name)
-            watch.reads_by(lambda: None)
-            engine.handle(NicAttached(watch.facts, armed=True), 0)
-            session = self.sessions[name] = NicSession(watch, engine.memory.nics[name])
-            session.moves = anything(flows=list, close=lambda: close(self))
-        in_force = InForce(policy)
-        changes = ChangeLog(log, self.sessions, in_force)
-        executor = Executor(
-            engine, self.sessions, anything(), anything(), anything(), changes, in_force
-        )
-        nics = anything(sessions=self.sessions)
-        self.operator = OperatorCommands(
-            nics, executor, anything(), anything(), engine.memory.table, anything(), anything(),
-            self.orders, log,
-        )  # fmt: skip
-
-    async def disarm(self, nic: str | None) -> None:
-        await self.operator.disarm(nic)
-
-
-def armed(host: Host) -> list[bool]:
-    return [session.view.armed for session in host.sessions.values()]
-
-
-def test_nothing_is_armed_when_moves_are_ended(tmp_path: Path) -> None:
-    """And the end of one that fails keeps neither the others' nor the order from being taken."""
-    seen = []
-
-    def close(daemon: Host) -> None:
-        seen.append(armed(daemon))
-        raise OSError(errno.EIO, "Input/output error")
-
-    daemon = Host(tmp_path, close)
-    with pytest.raises(OperatorError, match=r"every interface is disarmed, but .*Input/output"):
-        asyncio.run(daemon.disarm(None))
-    assert seen == [[False, False]] * 2
-    assert [each.moves for each in daemon.sessions.values()] == [None, None]
-    assert armed(daemon) == [False, False]
-    daemon.orders.close()
-    assert OperatorJournal(tmp_path / "orders.journal").armed("eth9") is False
-
-
-def test_moves_that_cannot_be_ended_in_order_stand_in_nobodys_way(tmp_path: Path) -> None:
-    """A NIC that had gone was taken for one that is there, again and again."""
-
-    def close(daemon: Host) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    daemon = Host(tmp_path, close)
-    executor, session = daemon.operator._executor, daemon.sessions["eth0"]
-    assert executor.still(session) == "Input/output error"
-    assert session.moves is None
-    assert executor.still(session) is None
-
-
-def test_a_look_that_fails_leaves_nothing_armed(tmp_path: Path) -> None:
-    """What was read until then is counted as armed, and that may not be had."""
-
-    def refuse() -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    daemon = Host(tmp_path, lambda daemon: None)
-    for session in daemon.sessions.values():
-        session.watch.reads_by(refuse)
-    with pytest.raises(OperatorError, match="is disarmed, but it could not be read"):
-        asyncio.run(daemon.disarm(None))
-    assert armed(daemon) == [False, False]
-
-
-def test_a_bug_while_moves_are_ended_arms_nothing(tmp_path: Path) -> None:
-    def close(daemon: Host) -> None:
-        raise ZeroDivisionError
-
-    daemon = Host(tmp_path, close)
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(daemon.disarm("eth1"))
-    assert armed(daemon) == [True, False]
-    assert daemon.orders.armed("eth1") is False
-
-
-@pytest.mark.parametrize("nic", ["eth0", None])
-def test_a_disarm_that_cannot_be_recorded_is_in_force_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nic: str | None
-) -> None:
-    def full(self: RecordFile, record: Record, *, sync: bool) -> None:
-        raise Unrecorded(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(RecordFile, "append", full)
-    daemon = Host(tmp_path, lambda daemon: None)
-    with pytest.raises(OperatorError, match="No space left on device") as caught:
-        asyncio.run(daemon.disarm(nic))
-    assert f"{nic or 'every interface'} is disarmed" in caught.value.message
-    assert armed(daemon) == ([False, True] if nic else [False, False])
-    assert daemon.orders.armed("eth0") is False
 
 
 class Unwritable(Published):

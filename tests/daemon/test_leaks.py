@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atfnd.engine.command import Begin, Forget, ReportEnd, WatchAccepts
+from atfnd.engine.command import Begin, ReportEnd
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     BirthHeard,
@@ -35,7 +35,6 @@ from atfnd.engine.event import (
     OriginalsRead,
     PortsLooked,
     QueuesLoosened,
-    Reviewed,
     SettingsDue,
     SocketReported,
     TakenOut,
@@ -51,13 +50,11 @@ from atfnd.model import (
     ActionKind,
     Connecting,
     Filter,
-    FlowState,
     Listening,
     Match,
     Mode,
     Outcome,
     Policy,
-    Topology,
 )
 from atfnd.model.reason import Code
 from atfnd.move.command import Ended
@@ -79,62 +76,6 @@ def an_engine(*entries: int) -> Engine:
     return engine
 
 
-def test_a_tenant_that_may_move_again_is_not_remembered() -> None:
-    """Control groups come and go with each service; a bucket that is full again says nothing."""
-    engine = an_engine()
-    rates = engine.memory.nics["nic"].rates
-    rates.take([("cgroup", 7)], {"cgroup": 1000}, 0)
-    engine.handle(Reviewed(Topology(())), 999)
-    assert rates._arrival_ns == {("cgroup", 7): 1000}
-    engine.handle(Reviewed(Topology(())), 1000)
-    assert rates._arrival_ns == {}
-
-
-class TestDroppedMoves:
-    """The NIC is disarmed, paused or gone: what waits to be moved there is not."""
-
-    def test_a_birth_ends_with_its_move(self) -> None:
-        engine = an_engine(1, 2)
-        table = engine.memory.table
-        table.put(flow(7, nic="other"))
-        table.put(flow(0, key=PORT))
-        for each, why in ((1, Writing.CONNECT), (7, Writing.CONNECT)):
-            table.writes(key(each), why)
-        table.writes(PORT, Writing.PORT)
-        engine.handle(MovesDropped("nic", [key(1), PORT]), 0)
-        assert table.writing(Writing.CONNECT) == [key(7)]  # one of another NIC's
-        assert table.writing(Writing.PORT) == []
-        assert {each.key for each in table} == {key(2), key(7), PORT}
-
-    def test_a_later_move_that_is_deferred_leaves_its_entry(self) -> None:
-        engine = an_engine()
-        engine.memory.table.put(flow(1, location=5, state=FlowState.STEERED))
-        engine.memory.table.writes(key(1), Writing.CONNECT)
-        engine.handle(MovesDropped("nic", [key(1)]), 0)
-        engine.memory.table.put(flow(1))  # a later rule of it was lost
-        action = Action(
-            ActionKind.INSERT, "nic", key(1), None, None, 1, Code.UNSAID(), "", generation=0
-        )
-        put_off = Ended(key(1), action, Mechanism.NONE, Verdict.DEFERRED, Code.REPLACED(), 0, 0)
-        engine.handle(MovesReported((put_off,)), 0)
-        assert engine.memory.table.get(key(1)) is not None
-
-
-@pytest.mark.parametrize("verdict", [Verdict.DONE, Verdict.REFUSED])
-def test_a_ports_filter_that_went_is_waited_for_no_more(verdict: Verdict) -> None:
-    """Its port was watched for connections for ever."""
-    engine = an_engine()
-    table = engine.memory.table
-    table.put(flow(0, key=PORT, location=5, target_queue=1, state=FlowState.STEERED))
-    table.writes(PORT, Writing.PORT)
-    engine._watch_accepts()
-    action = Action(ActionKind.DELETE, "nic", PORT, 5, 1, None, Code.UNSAID(), "", live=False)
-    ended = Ended(PORT, action, Mechanism.NONE, verdict, Code.REPLACED(), 0, 0)
-    commands = engine.handle(MovesReported((ended,)), 0)
-    assert table.writing(Writing.PORT) == []
-    assert WatchAccepts(frozenset()) in commands
-
-
 @pytest.mark.parametrize("location", [None, 5])
 def test_a_ports_filter_that_cannot_be_moved_is_said_so_once(location: int | None) -> None:
     """One that is not in the NIC yet is put off for longer, and is news."""
@@ -151,19 +92,6 @@ def test_a_ports_filter_that_cannot_be_moved_is_said_so_once(location: int | Non
 
 
 class TestGone:
-    def test_all_its_flows_are_forgotten(self) -> None:
-        """Also those without a filter: they come by another name, and are to be reported again."""
-        engine = an_engine(1)
-        engine.handle(NicAttached(replace(NIC, name="other"), armed=True), 0)
-        engine.memory.table.put(flow(2, location=5, state=FlowState.STEERED))
-        engine.memory.table.put(flow(3, nic="other"))
-        engine.memory.table.overflowed[key(4)] = flow(4, state=FlowState.OVERFLOW)
-        (forget,) = engine.handle(NicLost("nic"), 0)
-        assert forget == Forget(frozenset({1001, 1002, 1004}))
-        assert [each.key for each in engine.memory.table] == [key(3)]
-        assert engine.memory.table.overflowed == {}
-        assert engine.views.keys() == {"other"}
-
     def test_nothing_is_left_and_what_is_said_of_it_later_changes_nothing(self) -> None:
         engine, served = an_engine(1), Listening(10, 77, PORT, 1, THREAD, 2)
         other = replace(NIC, keeps_rfs=True, orders=frozenset({Mode.IMMEDIATE}), name="other")

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A measurement whose NIC refuses, flaps or goes, without a kernel: slots of milliseconds."""
+"""A measurement whose NIC refuses, flaps or goes; what traffic costs is made up. `test_measuring`
+has what ends it otherwise."""
 
 from __future__ import annotations
 
-import asyncio
+import errno
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
+from math import floor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from atfnd.daemon.in_force import InForce
-from atfnd.daemon.measuring import Measuring
-from atfnd.engine.event import NicRead
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Figure,
@@ -26,12 +26,12 @@ from atfnd.model import (
     Restored,
     SlotReading,
 )
-from tests.daemon.test_operator import Bed
-from tests.values import RULE
+from tests.daemon.simulated import Simulated, simulated, text_of
 
-SLOT_S = 0.02
+SLOT_S = 1.0
 NAMES = "busy_ns network_ns napi_ns application_ns interrupts handoffs switches sockets"
 NOTHING: dict[str, Any] = dict.fromkeys(NAMES.split())
+ON, PAUSED, OFF = (True, False), (False, True), (False, False)
 
 
 class _Costs:
@@ -54,26 +54,25 @@ class _Costs:
 
 
 class Measured:
-    """The operator's bed with a measurement on it."""
+    """A daemon with two armed NICs, of which `eth0` is measured."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        for session in bed.sessions.values():
-            session.watch.lives = 0
-            session.watch.addresses = frozenset  # type: ignore[method-assign]
-        engine: Any = SimpleNamespace(memory=SimpleNamespace(table=bed.table))
-        observer: Any = SimpleNamespace(reads=lambda nic: None)
-        nics: Any = SimpleNamespace(sessions=bed.sessions)
-        self.in_force = InForce(Policy((), (RULE,), "auto", 64, 0, ()))
-        self.puts: list[Policy] = []
-        self.measuring = Measuring(
-            nics, bed.operator, bed.orders, engine, observer, self.in_force, self.put, bed.log
-        )
-        bed.operator.end_measurement = self.measuring.end
+    def __init__(self, bed: Simulated) -> None:
+        self.bed, self.nic = bed, bed.here[0]
 
-    def put(self, policy: Policy) -> None:
-        self.puts.append(policy)
-        self.in_force.policy = policy
+    @property
+    def stands(self) -> tuple[bool, bool]:
+        return self.bed.stands()["eth0"]
+
+    @property
+    def policy(self) -> Policy:
+        return self.bed.daemon.source.policy
+
+    def steps(
+        self, total_s: float = 8 * SLOT_S, slot_s: float = SLOT_S, settle_s: float = 0.0,
+        against: Path | None = None, nic: str = "eth0",
+    ) -> Any:  # fmt: skip
+        file = None if against is None else str(against)
+        return self.bed.daemon.source.measure(nic, total_s, slot_s, settle_s, file)
 
     def run(
         self,
@@ -81,12 +80,10 @@ class Measured:
         against: Path | None = None,
     ) -> Measurement:
         """Four pairs; `then` is done at each step. Returns the result."""
-        file = None if against is None else str(against)
 
         async def whole() -> Measurement:
             last: Measurement | None = None
-            steps = self.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0, file)
-            async with aclosing(steps):
+            async with aclosing(self.steps(against=against)) as steps:
                 async for step in steps:
                     if isinstance(step, Measurement):
                         last = step
@@ -95,158 +92,136 @@ class Measured:
             assert last is not None
             return last
 
-        return asyncio.run(whole())
+        found: Measurement = self.bed.answer(whole())
+        return found
 
-    def says(self) -> list[str]:
-        said = [each for each in self.bed.log.after(0, 1000) if each.kind == "measure"]
-        return [each.what for each in said] + [said[-1].why]
+    def as_before(self) -> bool:
+        """It is armed, and the next run would know of nothing."""
+        orders = self.bed.service.orders
+        return (self.stands, orders.armed("eth0"), orders.paused("eth0")) == (ON, None, False)
 
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
+    def even_s() -> float:
+        """The loop takes what is due within a nanosecond, and no time passes: nothing that is left
+        of a slot may be so short."""
+        return floor(time.monotonic() * 1024) / 1024
+
+    clock = SimpleNamespace(monotonic=even_s, process_time=time.process_time)
+    monkeypatch.setattr("atfnd.daemon.comparing.time", clock)
     monkeypatch.setattr("atfnd.daemon.comparing.Costs", _Costs)
-    bed = Bed(tmp_path)
-    yield Measured(bed)
-    bed.orders.close()
-    bed.undo_journal.close()
+    with simulated(tmp_path, nics=2) as bed:
+        yield Measured(bed)
+
+
+def locality_of(found: Measurement) -> Any:
+    (locality,) = (each for each in found.figures if each.figure is Figure.READ_LOCALITY)
+    return locality
 
 
 def test_as_many_slots_of_each_and_the_state_before(measured: Measured) -> None:
     seen = dict[int, tuple[bool, tuple[bool, bool]]]()
-    found = measured.run(lambda step: seen.update({step.slot: (step.armed, measured.bed.view())}))
+    found = measured.run(lambda step: seen.update({step.slot: (step.armed, measured.stands)}))
     assert sorted(seen) == list(range(1, 9))
     assert sum(armed for armed, _ in seen.values()) == 4
     assert all(state == (armed, not armed) for armed, state in seen.values())
     assert (found.pairs, found.lost) == (4, 0)
-    (locality,) = (each for each in found.figures if each.figure is Figure.READ_LOCALITY)
-    assert (locality.armed, locality.paused) == (0.5, 0.0)
-    assert measured.bed.view() == (True, False)
-    assert measured.bed.recorded() == (None, False)
-    assert measured.says()[:2] == ["begun", "ended"]
+    assert (locality_of(found).armed, locality_of(found).paused) == (0.5, 0.0)
+    assert measured.as_before()
+    assert [each.what for each in measured.bed.said("measure")] == ["begun", "ended"]
 
 
-def test_a_kernel_that_refuses_to_undo_ends_it(measured: Measured) -> None:
-    measured.bed.result = [Restored("eth0", "xps-cpus:0", 16, "is left")]
+def test_a_kernel_that_refuses_to_undo_ends_it(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [Restored("eth0", "xps-cpus:0", errno.EBUSY, "is left")]
+    monkeypatch.setattr(measured.bed.daemon._operator, "set_aside", lambda *_: left)
     with pytest.raises(OperatorError, match="the kernel refused to undo xps-cpus:0"):
         measured.run()
-    assert measured.bed.view() == (True, False)
-    assert measured.bed.recorded() == (None, False)
-    assert measured.says()[-1] == "the kernel refused to undo xps-cpus:0"
+    assert measured.as_before()
+    assert measured.bed.said("measure")[-1].why == "the kernel refused to undo xps-cpus:0"
 
 
-def test_a_nic_that_cannot_be_changed_ends_it(measured: Measured) -> None:
-    measured.bed.refuses_take_out = "eth0"
-    with pytest.raises(OperatorError, match="it cannot be changed: Input/output error"):
+@pytest.mark.parametrize("how", ["set_aside", "meet"])
+def test_a_nic_that_cannot_be_changed_ends_it_and_is_armed(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    daemon = measured.bed.daemon
+    monkeypatch.setattr(daemon._arming if how == "meet" else daemon._operator, how, refuse)
+    with pytest.raises(OperatorError, match="it cannot be changed: Operation not permitted"):
         measured.run()
-    assert measured.bed.view() == (True, False)
+    assert measured.as_before()
 
 
-def test_a_nic_that_goes_ends_it_and_is_left_alone(measured: Measured) -> None:
+def test_a_nic_that_goes_ends_it(measured: Measured) -> None:
     def go(step: MeasuringStep) -> None:
-        if not step.armed and "eth0" in measured.bed.sessions:
-            del measured.bed.sessions["eth0"]
-            measured.bed.calls.clear()
+        if not step.armed:
+            measured.nic.unplug()
 
     with pytest.raises(OperatorError, match="the interface is gone"):
         measured.run(go)
-    assert measured.bed.calls == []
+    assert measured.bed.stands() == {"eth1": ON}
 
 
 def test_a_slot_in_which_the_link_was_down_or_reset_is_lost(measured: Measured) -> None:
-    watch = measured.bed.sessions["eth0"].watch
+    flapped = set[int]()
 
     def flap(step: MeasuringStep) -> None:
-        if step.slot == 3:
-            watch.lives += 1
-        watch.facts = replace(watch.facts, up=step.slot != 6)
-        measured.bed.engine.handle(NicRead(watch.facts), 0)
+        if step.slot in {3, 6} - flapped:
+            flapped.add(step.slot)
+            measured.bed.world.after(10**7, measured.nic.flap)
 
     found = measured.run(flap)
     assert (found.pairs, found.lost) == (4, 2)
-    (locality,) = (each for each in found.figures if each.figure is Figure.READ_LOCALITY)
-    assert locality.pairs == 2
-
-
-def test_it_is_armed_again_even_if_not_all_can_be_set_again(measured: Measured) -> None:
-    def refuse(session: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    measured.bed.operator._arming.meet = refuse  # type: ignore[method-assign]
-    with pytest.raises(OperatorError, match="it cannot be changed"):
-        measured.run()
-    assert measured.bed.view() == (True, False)
-
-
-def test_the_next_one_can_begin_after_each_end(measured: Measured) -> None:
-    """Also when its client has gone at once."""
-
-    async def begin_and_go() -> None:
-        steps = measured.measuring.measure("eth0", 8 * SLOT_S, SLOT_S, 0.0)
-        await anext(steps)
-        with pytest.raises(OperatorError, match="eth0 is being measured"):
-            await anext(measured.measuring.measure("eth1", 1.0, SLOT_S, 0.0))
-        await steps.aclose()
-
-    asyncio.run(begin_and_go())
-    assert measured.says()[-1] == "the client that asked for it has gone"
-    assert measured.bed.view() == (True, False)
-    assert measured.run().pairs == 4
-
-
-@pytest.mark.parametrize("verb", ["arm", "disarm", "pause", "resume", "restore"])
-@pytest.mark.parametrize("slot_is_armed", [True, False])
-def test_an_order_ends_it_and_counts(measured: Measured, verb: str, slot_is_armed: bool) -> None:
-    given = list[asyncio.Task[object]]()
-
-    def order(step: MeasuringStep) -> None:
-        if step.armed is slot_is_armed and not given:
-            coroutine = getattr(measured.bed.operator, verb)("eth0")
-            given.append(asyncio.get_running_loop().create_task(coroutine))
-
-    with pytest.raises(OperatorError, match="the operator gave another order"):
-        measured.run(order)
-    assert (
-        measured.bed.view()
-        == {
-            "arm": (True, False),
-            "resume": (True, False),
-            "pause": (False, True),
-            "disarm": (False, False),
-            "restore": (False, False),
-        }[verb]
-    )
-    assert measured.bed.recorded()[1] is (verb == "pause")
+    assert locality_of(found).pairs == 2
 
 
 @pytest.mark.parametrize(
-    ("total_s", "slot_s", "settle_s", "why"),
-    [
-        (7.0, 1.0, 0.0, "there is time for 3 pairs of slots, and it takes 4"),
-        (4000.0, 1.0, 0.0, "there is time for 2000 pairs of slots, more than 1000"),
-        (100.0, 2.0, 2.0, "nothing is left of a slot"),
-    ],
+    ("verb", "stands"),
+    [("arm", ON), ("disarm", OFF), ("pause", PAUSED), ("resume", ON), ("restore", OFF)],
 )
-def test_what_cannot_be_compared_does_not_begin(
-    measured: Measured, total_s: float, slot_s: float, settle_s: float, why: str
+def test_an_order_in_an_armed_slot_ends_it_and_counts(
+    measured: Measured, verb: str, stands: tuple[bool, bool]
 ) -> None:
-    async def begin() -> None:
-        await anext(measured.measuring.measure("eth0", total_s, slot_s, settle_s))
+    given = list[Any]()
 
-    with pytest.raises(OperatorError, match=why) as raised:
-        asyncio.run(begin())
-    assert raised.value.exit_code == 2
-    assert measured.bed.calls == []
-    assert measured.run().pairs == 4
+    def order(step: MeasuringStep) -> None:
+        if step.armed and not given:
+            given.append(measured.bed.begin(getattr(measured.bed.daemon.source, verb)("eth0")))
+
+    with pytest.raises(OperatorError, match="the operator gave another order"):
+        measured.run(order)
+    assert measured.stands == stands
+    assert measured.bed.service.orders.paused("eth0") is (verb == "pause")
 
 
 def test_an_order_for_another_nic_does_not(measured: Measured) -> None:
-    def order(step: MeasuringStep) -> None:
-        tasks.append(asyncio.ensure_future(measured.bed.operator.disarm("eth1")))
+    order = measured.bed.daemon.source.disarm
+    assert measured.run(lambda step: measured.bed.begin(order("eth1"))).pairs == 4
+    assert measured.bed.stands() == {"eth0": ON, "eth1": OFF}
 
-    tasks = list[asyncio.Future[None]]()
-    assert measured.run(order).pairs == 4
-    assert [each.exception() for each in tasks] == [None] * len(tasks)
-    assert measured.bed.view("eth1") == (False, False)
+
+@pytest.mark.parametrize(
+    ("times", "why"),
+    [
+        ((4000.0, 1.0, 0.0), "there is time for 2000 pairs of slots, more than 1000"),
+        ((100.0, 2.0, 2.0), "nothing is left of a slot"),
+    ],
+)
+def test_what_cannot_be_compared_does_not_begin(
+    measured: Measured, times: tuple[float, float, float], why: str
+) -> None:
+    async def begin() -> None:
+        await anext(measured.steps(*times))
+
+    with pytest.raises(OperatorError, match=why) as raised:
+        measured.bed.answer(begin())
+    assert raised.value.exit_code == 2
+    assert measured.run().pairs == 4
 
 
 OTHER = """\
@@ -260,94 +235,68 @@ flows:
 """
 
 
-def test_two_policies_in_turns_and_the_one_in_force_afterwards(
-    measured: Measured, tmp_path: Path
-) -> None:
-    """It is never paused; of the other policy count the rules for flows and how often they move."""
-    file, ours = tmp_path / "other.yaml", measured.in_force.policy
-    file.write_text(OTHER)
-    seen = dict[int, tuple[bool, Policy]]()
-    found = measured.run(
-        lambda step: seen.update({step.slot: (step.armed, measured.in_force.policy)}), file
-    )
-    others = [policy for armed, policy in seen.values() if not armed]
-    assert all(policy is ours for armed, policy in seen.values() if armed)
-    assert len(others) == 4
-    assert "other" in {rule.name for rule in others[0].flows}
-    assert (others[0].observer, others[0].hold_down_ns) == ("auto", 7_000_000)
-    assert others[0].interfaces == ours.interfaces
-    assert measured.in_force.policy is ours
-    assert measured.bed.view() == (True, False)
-    assert ("take out", "eth0", False) not in measured.bed.calls
-    assert found.against == str(file)
+class TestAgainstAnotherPolicy:
+    @pytest.fixture(autouse=True)
+    def file(self, measured: Measured, tmp_path: Path) -> None:
+        self.measured, self.file = measured, tmp_path / "other.yaml"
+        self.file.write_text(OTHER)
+        self.ours = measured.policy
 
+    def test_in_turns_and_the_one_in_force_afterwards(self) -> None:
+        """It is never paused; of the other policy count the rules for flows and how often they
+        move."""
+        measured, seen = self.measured, dict[int, tuple[bool, Policy]]()
 
-@pytest.mark.parametrize("text", [None, "", "flows: [", "version: 1\nflowz: []\n"])
-def test_a_wrong_policy_changes_nothing(
-    measured: Measured, tmp_path: Path, text: str | None
-) -> None:
-    file, ours = tmp_path / "other.yaml", measured.in_force.policy
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(OperatorError) as raised:
-        measured.run(against=file)
-    assert raised.value.exit_code == 2
-    assert measured.in_force.policy is ours
-    assert (measured.puts, measured.bed.calls) == ([], [])
-    assert measured.run().pairs == 4
+        def see(step: MeasuringStep) -> None:
+            assert measured.stands == ON
+            seen[step.slot] = step.armed, measured.policy
 
+        found = measured.run(see, self.file)
+        others = [policy for armed, policy in seen.values() if not armed]
+        assert all(policy is self.ours for armed, policy in seen.values() if armed)
+        assert len(others) == 4
+        assert "other" in {rule.name for rule in others[0].flows}
+        assert (others[0].observer, others[0].hold_down_ns) == ("auto", 7_000_000)
+        assert others[0].interfaces == self.ours.interfaces
+        assert measured.policy is self.ours
+        assert found.against == str(self.file)
 
-def test_a_policy_that_another_user_may_change_is_refused(
-    measured: Measured, tmp_path: Path
-) -> None:
-    file = tmp_path / "other.yaml"
-    file.write_text(OTHER)
-    file.chmod(0o666)
-    with pytest.raises(OperatorError, match="not to be trusted"):
-        measured.run(against=file)
+    @pytest.mark.parametrize("text", [None, "", "flows: [", "version: 1\nflowz: []\n"])
+    def test_a_wrong_one_changes_nothing(self, text: str | None) -> None:
+        self.file.unlink() if text is None else self.file.write_text(text)
+        with pytest.raises(OperatorError) as raised:
+            self.measured.run(against=self.file)
+        assert raised.value.exit_code == 2
+        assert self.measured.policy is self.ours
+        assert self.measured.run().pairs == 4
 
+    def test_one_that_another_user_may_change_is_refused(self) -> None:
+        self.file.chmod(0o666)
+        with pytest.raises(OperatorError, match="not to be trusted"):
+            self.measured.run(against=self.file)
 
-@pytest.mark.parametrize("slot_is_armed", [True, False])
-def test_a_policy_that_is_loaded_meanwhile_stays(
-    measured: Measured, tmp_path: Path, slot_is_armed: bool
-) -> None:
-    file, third = tmp_path / "other.yaml", Policy((), (), "auto", 64, 0, ())
-    file.write_text(OTHER)
+    def test_one_that_is_loaded_in_a_slot_of_the_other_one_stays(self) -> None:
+        def load(step: MeasuringStep) -> None:
+            if not step.armed:
+                self.measured.bed.service.policy(text_of("strict"))
+                self.measured.bed.service.reload()
 
-    def load(step: MeasuringStep) -> None:
-        if step.armed is slot_is_armed:
-            measured.in_force.policy = third
+        with pytest.raises(OperatorError, match="another policy is in force"):
+            self.measured.run(load, self.file)
+        assert [rule.order.value for rule in self.measured.policy.flows][-1] == "strict"
 
-    with pytest.raises(OperatorError, match="another policy is in force"):
-        measured.run(load, file)
-    assert measured.in_force.policy is third
+    def test_a_shortage_of_the_kernel_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        put, in_force = self.measured.bed.daemon._measuring._put, self.measured.bed.daemon._in_force
 
-
-def test_ended_early_the_policy_is_the_one_before(measured: Measured, tmp_path: Path) -> None:
-    file, ours = tmp_path / "other.yaml", measured.in_force.policy
-    file.write_text(OTHER)
-
-    def stop(step: MeasuringStep) -> None:
-        if not step.armed:
-            measured.measuring.stop()
-
-    with pytest.raises(OperatorError, match="atfnd stops"):
-        measured.run(stop, file)
-    assert measured.in_force.policy is ours
-
-
-def test_a_shortage_of_the_kernel_ends_it(measured: Measured, tmp_path: Path) -> None:
-    file = tmp_path / "other.yaml"
-    file.write_text(OTHER)
-    ours = measured.in_force.policy
-
-    def refuse(policy: Policy) -> None:
-        measured.in_force.policy = policy
-        if policy is not ours:
+        def refuse(policy: Policy) -> None:
+            if policy is self.ours:
+                put(policy)
+                return
+            in_force.policy = policy
             raise OperatorError("in force only in part", exit_code=2)
 
-    measured.measuring._put = refuse
-    with pytest.raises(OperatorError, match="in force only in part") as raised:
-        measured.run(against=file)
-    assert raised.value.exit_code == 1
-    assert measured.in_force.policy is ours
+        monkeypatch.setattr(self.measured.bed.daemon._measuring, "_put", refuse)
+        with pytest.raises(OperatorError, match="in force only in part") as raised:
+            self.measured.run(against=self.file)
+        assert raised.value.exit_code == 1
+        assert self.measured.policy is self.ours

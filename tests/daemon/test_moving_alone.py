@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The moves of a NIC without a NIC: what the machine hears, when it measures, and how it ends."""
+"""The moves of a NIC without a NIC: what the machine hears, when it measures, that nothing is
+written which the last look holds back, and whose a thread is that was borrowed."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +18,14 @@ from typing import Any
 import pytest
 
 from atfnd.daemon import moving
-from atfnd.model import Action, ActionKind
+from atfnd.model import Action, ActionKind, Outcome
 from atfnd.model.reason import Code
 from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, Wanted
 from atfnd.move.verdict import Mode
+from atfnd.program.actuator import Trial, trial
+from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
-from tests.daemon.test_last_look import Measured
 from tests.move.test_move_mover import LIKELY
 from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, key
@@ -35,24 +38,38 @@ DELETE = Action(
 )
 
 
+class Measured(BlindActuator):
+    """One whose writes are measured, and that cannot see packets."""
+
+    def __init__(
+        self, nic: FakeNic, journal: FilterJournal, undo_journal: UndoJournal, *_: object
+    ) -> None:
+        super().__init__(nic, journal, undo_journal, "")
+
+    def trial(self, nic: str) -> Trial:
+        return trial(nic)
+
+
 class Bed:
     """The real moves of a NIC in memory; `heard` is what the machine was given."""
 
     def __init__(self, journal: FilterJournal, undo_journal: UndoJournal) -> None:
         self.nic, self.now_s = FakeNic(), 1000.0
         self.said: list[object] = []
+        self.looked: list[Action] = []
+        self.held_back = False
         self.blind: list[str] = []
         self.heard: list[Event] = []
         self.watch: Any = SimpleNamespace(facts=NIC, nic=self.nic, lives=0)
         self.policy: Any = SimpleNamespace(hold_down_ns=5, moves_per_s=1000, interfaces=())
-        self._journals = journal, undo_journal
+        self.journals = journal, undo_journal
 
     def run(self, does: Callable[[moving.Moving], object]) -> None:
         """On a loop."""
 
         async def running() -> None:
             made = moving.Moving(
-                self.watch, *self._journals, lambda action: None, self.said.append, self.policy,
+                self.watch, *self.journals, self._last_look, self.said.append, self.policy,
                 self.blind.append,
             )  # fmt: skip
             steps = made._mover.steps
@@ -66,6 +83,10 @@ class Bed:
                 does(made)
 
         asyncio.run(running())
+
+    def _last_look(self, action: Action) -> Outcome | None:
+        self.looked.append(action)
+        return Outcome(action, 1, errno.EPERM, None, "held back") if self.held_back else None
 
     def kinds(self) -> list[type]:
         return [type(each) for each in self.heard]
@@ -176,3 +197,69 @@ def test_a_kernel_that_shows_no_packets_moves_on_blindly_and_says_so(
     bed.run(begins)
     assert bed.blind == ["Operation not permitted"]
     assert len(bed.nic.table) == 1
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_the_last_look_holds_back_a_move_and_a_write_that_measures(
+    bed: Bed, *, held_back: bool
+) -> None:
+    bed.held_back = held_back
+
+    def moves_and_measures(moves: moving.Moving) -> None:
+        [done] = [each for each in moves.want(wanted(INSERT, mode=Mode.IMMEDIATE))
+                  if isinstance(each, Outcome)]  # fmt: skip
+        assert done.errno == (errno.EPERM if held_back else 0)
+        moves.know(measure=True)
+
+    bed.run(moves_and_measures)
+    kinds = [each.kind for each in bed.looked]
+    measures = [ActionKind.INSERT] if held_back else [ActionKind.INSERT, ActionKind.DELETE] * 4
+    assert kinds == [ActionKind.INSERT, *measures]
+    assert len(bed.nic.table) == (not held_back)
+    assert bool(bed.nic.calls) is not held_back
+
+
+@pytest.mark.parametrize(("now", "manual"), [("1 102", []), ("1 101", ["threaded:0"])])
+def test_what_a_nic_lost_by_itself_no_other_program_took_back(
+    bed: Bed, now: str, manual: list[str]
+) -> None:
+    """It has come up anew, without the thread that was borrowed."""
+    loan = replace(
+        Action.of_setting("nic", "threaded:0", "1", Code.KERNEL("a hold needs them")), loan=True
+    )
+    _, undo_journal = bed.journals
+    read: list[object] = []  # anew
+
+    def writes(moves: moving.Moving) -> None:
+        undo_journal.lives("nic", "1 101")
+        assert moves._write(loan).errno == 0
+        bed.nic.values["threaded:0"] = "0"
+        moves._read_s = inf
+        done = moves._write(replace(loan, value="0"))
+        read.append(moves._read_s)
+        assert bool(done.errno) is bool(manual)
+
+    bed.watch.threads_changed, bed.watch.life = lambda: None, lambda: now
+    bed.watch.read_settings = lambda: read.append("settings")
+    bed.nic.values["threaded:0"] = "0"
+    bed.run(writes)
+    assert sorted(undo_journal.manual("nic")) == manual
+    assert read == (["settings", -inf] if manual else [inf])
+    assert undo_journal.held("nic") == {}
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EBUSY, errno.ENODEV])
+def test_threads_are_borrowed_where_the_nic_cannot_be_read_afterwards(bed: Bed, code: int) -> None:
+    """Nothing ends by that. Only a NIC that has gone is raised, as anywhere else."""
+    borrow = replace(
+        Action.of_setting("nic", "threaded", "1", Code.KERNEL("a hold needs them")), loan=True
+    )
+
+    def unreadable() -> None:
+        raise OSError(code, os.strerror(code))
+
+    done: list[int] = []
+    bed.watch.threads_changed, bed.nic.values["threaded"] = unreadable, "0"
+    with pytest.raises(OSError, match="device") if code == errno.ENODEV else nullcontext():
+        bed.run(lambda moves: done.append(moves._write(borrow).errno))
+    assert done == [0] * (code != errno.ENODEV)

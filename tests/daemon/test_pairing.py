@@ -140,11 +140,6 @@ def test_a_receive_queue_is_named_only_where_it_is_known(
     assert (near.ingress, near.cpu, near.rx_queue) == ("eth2", 4, None)
 
 
-def test_only_what_passes_this_interface(asked: Pairing) -> None:
-    found = run(asked.pairs("eth1", 0.01))
-    assert {each.egress for each in found.pairs} == {"eth1"}
-
-
 def test_who_asks_meanwhile_has_a_time_of_his_own_and_the_same_program(asked: Pairing) -> None:
     async def both() -> None:
         async with kept(asked):
@@ -168,18 +163,6 @@ def test_a_kernel_that_refuses_is_named(asked: Pairing) -> None:
             await comes(lambda: asked.latest() == found, "the refusal is known")
 
     run(goes_on())
-
-
-def test_a_count_ends_with_the_daemon(asked: Pairing) -> None:
-    async def stops() -> None:
-        async with kept(asked):
-            waiting = asyncio.ensure_future(asked.pairs(None, 20))
-            await comes(lambda: bool(Counter.open), "it counts")
-            asked.close()
-            assert (await waiting).why_not == "the daemon ends"
-
-    run(stops())
-    assert Counter.open == 0
 
 
 def test_it_counts_while_a_rule_wants_it(asked: Pairing) -> None:

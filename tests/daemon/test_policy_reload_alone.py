@@ -108,25 +108,6 @@ def test_where_the_kernel_has_no_room_a_policy_is_taken_again(
     assert (parts.shortages, parts.kinds()) == (["Cannot allocate memory"], ["reloaded"])
 
 
-def test_after_a_shortage_it_is_the_accepted_policy_that_is_brought_into_force(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The files may say something wrong by then: half of the accepted policy stayed in force."""
-    monkeypatch.setattr(reload_module, "_AGAIN_S", 0.01)
-    parts = Parts(AFTER, WRONG)
-    parts.refusals = [no_memory()]
-
-    async def reload() -> None:
-        chore = asyncio.ensure_future(parts.reload.hangups())
-        parts.reload.hangup.set()
-        await within(30, parts.whole.wait())
-        chore.cancel()
-
-    asyncio.run(reload())
-    assert ("read", WRONG) not in parts.done
-    assert parts.in_force == InForce(AFTER)
-
-
 def test_a_wrong_policy_meanwhile_does_not_keep_the_accepted_one_from_coming_into_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -203,21 +184,6 @@ def test_the_end_waits_for_a_reload_that_was_asked_for(by_signal: bool) -> None:
         assert parts.in_force.policy == AFTER
 
     asyncio.run(reload())
-
-
-def test_what_is_no_shortage_is_a_bug() -> None:
-    parts = Parts(AFTER)
-    parts.refusals = [OSError(errno.EINVAL, "Invalid argument")]
-    with pytest.raises(OSError, match="Invalid argument"):
-        asyncio.run(parts.reload.reload())
-    assert (parts.shortages, parts.kinds()) == ([], [])
-
-
-def test_a_running_daemon_keeps_its_observer() -> None:
-    parts = Parts(replace(AFTER, observer="sock_diag"))
-    assert asyncio.run(parts.reload.reload()) == AFTER
-    assert ("second", AFTER) in parts.done
-    assert parts.kinds() == ["reload", "reloaded"]
 
 
 def test_a_hangup_reloads_and_a_wrong_policy_does_not_end_that() -> None:

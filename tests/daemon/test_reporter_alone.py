@@ -74,19 +74,6 @@ def test_the_status_counts_flows_changes_and_losses(parts: Parts) -> None:
     assert parts.reporter.counts().changes == parts.changes.changes
 
 
-def test_flows_that_found_the_table_full_come_last(parts: Parts) -> None:
-    parts.engine.memory.table.put(flow(1))
-    parts.engine.memory.table.overflowed[key(5)] = flow(5)
-    shown = [each.key for each in parts.reporter.flows() if each is not None]
-    assert shown == [key(1), key(5)]
-
-
-def test_a_nic_is_shown_with_the_locations_of_our_filters(parts: Parts) -> None:
-    parts.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=9, target_queue=2))
-    [nic] = parts.reporter.nics()
-    assert (nic.name, nic.owned) == ("nic", frozenset({9}))
-
-
 @pytest.mark.parametrize("code", [errno.ENODEV, errno.EIO])
 def test_one_that_has_gone_is_left_out_and_one_that_cannot_be_read_is_an_error(
     parts: Parts, code: int

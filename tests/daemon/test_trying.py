@@ -154,6 +154,8 @@ def test_without_such_a_rule_nothing_is_read(make: Make) -> None:
 def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     bench = make()
     bench.look(2)
+    deliver = {(1000 + queue, 1000 + queue) for queue in range(4)}
+    assert bench.kernel.asked == {(THREAD.pid, THREAD.tid)} | deliver
     assert not bench.trying.pressing()
     bench.look()
     assert bench.trying.pressing()
@@ -176,24 +178,6 @@ def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     assert remark.startswith("auto: near llc since")
 
 
-def test_what_does_not_pay_goes_back(make: Make) -> None:
-    bench = make()
-    bench.kernel.fast = 1.0
-    bench.look(10)
-    assert bench.events() == ["trial", "back"]
-    assert bench.kernel.flow.target_cpu == 0
-    assert bench.kernel.expected == {1001: 0}
-
-
-def test_who_uses_and_who_delivers_it_is_asked_for(make: Make) -> None:
-    bench = make()
-    bench.look()
-    assert bench.kernel.asked == {
-        (THREAD.pid, THREAD.tid),
-        *((1000 + q, 1000 + q) for q in range(4)),
-    }
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"armed": False}, {"up": False}, {"caps": replace(NIC.caps, filters=False)}],
@@ -211,16 +195,6 @@ def test_a_nic_that_takes_no_filters_any_more_ends_a_trial(
     assert len(bench.moved) == moved
     (state,) = bench.memory.nics["nic"].trials.states.values()
     assert state.side is Placement.CORE
-
-
-def test_another_policy_ends_a_trial_and_its_window(make: Make) -> None:
-    bench = make()
-    bench.look(4)
-    bench.renew(AUTO)
-    bench.look()
-    assert bench.events() == ["trial", "back"]
-    assert bench.kernel.flow.target_cpu == 0
-    assert [e.why for e in bench.log.after(1, 9)] == ["void: another policy is in force"]
 
 
 def test_a_policy_without_auto_ends_it_too_and_what_was_kept_holds_if_it_comes_back(
