@@ -110,7 +110,6 @@ LONG = (
     "test_ctl",
     "test_arming",
     "test_matching_daemon",
-    "test_adoption",
     "test_ending",
     "test_ctl_exit",
     "test_bad_start",
