@@ -116,7 +116,6 @@ LONG = (
     "test_page_daemon",
     "test_restore",
     "test_placements",
-    "test_manual_settings",
     "test_link",
     "test_nothing_left",
     "test_layers",

@@ -137,15 +137,14 @@ def bed(
         yield made
 
 
-def test_an_unarmed_nic_is_shown_and_not_touched(bed: Bed) -> None:
-    lab, name = bed.lab, bed.lab.nic.name
-    before = standing(lab)
+def test_an_unarmed_nic_is_shown_and_not_touched(bed: Bed, shared_lab: Lab) -> None:
+    name, before = shared_lab.nic.name, standing(shared_lab)
     apps = bed.apps.tcp(), bed.apps.udp_connected()
     for app in apps:
         row = bed.row(app, lambda row: row["state"] == "observed", "is observed")
         assert (row["app_cpu"], row["filter"]) == (app.cpu, None)
         assert bed.cpu_of(row["target_queue"]) == app.cpu
-    assert standing(lab) == before
+    assert standing(shared_lab) == before
     assert bed.daemon.status()["actions_applied"] == 0
 
     assert bed.daemon.ctl("arm", name).stdout == f"{name} is armed\n"
@@ -154,14 +153,14 @@ def test_an_unarmed_nic_is_shown_and_not_touched(bed: Bed) -> None:
         delivered(bed.meter, app)
 
     assert bed.daemon.ctl("disarm", name).stdout == f"{name} is disarmed\n"
-    frozen = standing(lab)
+    frozen = standing(shared_lab)
     for app in apps:
         app.migrate()
         bed.row(app, lambda row, app=app: row["app_cpu"] == app.cpu, "is seen to move")  # type: ignore[misc]
     late = bed.apps.tcp()
     bed.row(late, lambda row: row["state"] == "observed", "is observed")
     apps[0].end()
-    assert standing(lab) == frozen
+    assert standing(shared_lab) == frozen
     assert bed.daemon.status()["armed"] == []
 
     assert bed.daemon.ctl("arm", name).returncode == 0
