@@ -17,7 +17,7 @@ from atfnd.model import Reception
 from atfnd.model.reception import DEFER, TIMEOUT
 from tests.applications import CPUS, Application
 from tests.bed import Bed, a_bed
-from tests.daemon.test_received import OFF, everywhere, of_queues, restored
+from tests.daemon.test_policy_settings import OFF, everywhere, of_queues
 from tests.daemons import EVERYTHING, Row
 from tests.labs import Lab
 from tests.wait import until
@@ -106,7 +106,7 @@ def test_a_daemon_killed_during_a_trial_leaves_what_restore_puts_back(bed: Bed, 
     until(lambda: of_queues(lab)[queue] != OFF, "another mode is tried", TRIAL_S)
     bed.daemon.end(signal.SIGKILL)
     app.end()  # of a higher priority than what restores
-    done = restored(bed)
+    done = bed.daemon.restore()
     assert done.returncode == 0, done.stderr
     everywhere(lab, OFF)
 

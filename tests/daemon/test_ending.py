@@ -7,16 +7,19 @@ import re
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 
-import pytest
-
+from tests.applications import Application
 from tests.bed import a_bed
 from tests.daemons import OBSERVERS, standing
 from tests.labs import Lab
 from tests.wait import until
 
 __all__: list[str] = []
+
+SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 
 
 def bpf_objects(pid: int) -> set[tuple[str, str]]:
@@ -34,45 +37,38 @@ def loaded(kind: str, number: str) -> bool:
     return subprocess.run(command, capture_output=True, timeout=30).returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_but_the_rules(
-    shared_lab: Lab, tmp_path: Path, observer: str, number: signal.Signals
+def none_loaded(objects: set[tuple[str, str]]) -> bool:
+    return not any(loaded(*each) for each in objects)
+
+
+def test_nothing_is_left_but_the_rules_and_either_observer_takes_them_over(
+    lab: Lab, tmp_path: Path
 ) -> None:
-    with a_bed(shared_lab, tmp_path, observer) as bed:
-        bed.start()
-        apps = [bed.apps.tcp(), bed.apps.udp_connected()]
-        for app in apps:
-            bed.steered(app)
-        assert bed.daemon.process is not None
-        pid = bed.daemon.process.pid
+    with a_bed(lab, tmp_path, "bpf") as bed:
+        apps: list[Application] = []
+        for number, observer in product(SIGNALS, OBSERVERS):
+            bed.start(observer=observer)  # the socket of a killed one is no obstacle
+            if not apps:
+                apps += [bed.apps.tcp(), bed.apps.udp_connected()]
+                bed.steered(apps[0])
+            apps[0].migrate()
+            for app in apps:
+                bed.steered(app)
+            assert bed.daemon.process is not None
+            pid = bed.daemon.process.pid
 
-        def held() -> set[tuple[str, str]]:  # some go when nothing has moved for long
-            found = bpf_objects(pid)
-            return found if all(loaded(*each) for each in found) else set()
+            def held(pid: int = pid) -> set[tuple[str, str]]:
+                """Some go when nothing has moved for long."""
+                found = bpf_objects(pid)
+                return found if all(loaded(*each) for each in found) else set()
 
-        objects = until(held, "with either observer, moves are watched")
-        before = standing(shared_lab)
-        assert bed.daemon.end(number) == (-number if number == signal.SIGKILL else 0)
-        left = {"lock", "filters.journal", "originals.journal", "orders.journal"}
-        left |= {"atfnd.sock", "atfnd-root.sock"} if number == signal.SIGKILL else set()
-        assert {each.name for each in bed.daemon.run_dir.iterdir()} == left
-        assert standing(shared_lab) == before
-        until(lambda: not any(loaded(*each) for each in objects), "its BPF objects are freed")
+            objects = until(held, "with either observer, moves are watched") or set()
+            before = standing(lab)
+            assert bed.daemon.end(number) == (-number if number == signal.SIGKILL else 0)
+            left = {"lock", "filters.journal", "originals.journal", "orders.journal"}
+            left |= {"atfnd.sock", "atfnd-root.sock"} if number == signal.SIGKILL else set()
+            assert {each.name for each in bed.daemon.run_dir.iterdir()} == left
+            assert standing(lab) == before
+            assert len(lab.nic.filters()) == len(apps)
+            until(partial(none_loaded, objects), "its BPF objects are freed")
         assert "Traceback" not in bed.daemon.said()
-        bed.start()  # the socket of a killed one is no obstacle
-        for app in apps:
-            bed.steered(app)
-
-
-def test_one_observer_after_the_other(shared_lab: Lab, tmp_path: Path) -> None:
-    """Each takes over what the other left."""
-    with a_bed(shared_lab, tmp_path, "bpf") as bed:
-        app = None
-        for name in (*OBSERVERS, *OBSERVERS):
-            bed.start(observer=name)
-            app = app or bed.apps.tcp()
-            bed.steered(app)
-            app.migrate()
-            bed.steered(app)
-            assert len(shared_lab.nic.filters()) == 1
-            assert bed.daemon.end() == 0

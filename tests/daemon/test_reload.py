@@ -6,12 +6,10 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from atfnd.model import Protocol
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import EVERYTHING, OBSERVERS, Row, policy, standing
@@ -36,11 +34,13 @@ def reload(bed: Bed, config: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@contextmanager
-def a_steered_bed(lab: Lab, folder: Path, observer: str, config: str) -> Iterator[Bed]:
-    with a_bed(lab, folder, observer, config) as bed:
-        bed.start()
-        yield bed
+@pytest.fixture(scope="module", params=OBSERVERS)
+def bed(
+    request: pytest.FixtureRequest, shared_lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bed]:
+    with a_bed(shared_lab, tmp_path_factory.mktemp("daemon"), request.param) as made:
+        made.start()
+        yield made
 
 
 def rules_shown(bed: Bed) -> list[str]:
@@ -50,76 +50,6 @@ def rules_shown(bed: Bed) -> list[str]:
 def counts(status: Row) -> Row:
     names = "table_capacity", "policy_files", "flows_by_state", "armed", "actions_applied"
     return {name: status[name] for name in names}
-
-
-def test_a_bad_file_changes_nothing_and_says_where(
-    shared_lab: Lab, tmp_path: Path, observer: str
-) -> None:
-    with a_steered_bed(shared_lab, tmp_path, observer, EVERYTHING) as bed:
-        app = bed.apps.tcp()
-        bed.steered(app)
-        before = standing(shared_lab), counts(bed.daemon.status()), rules_shown(bed)
-        bed.daemon.config.write_text(BAD)
-        done = bed.daemon.ctl("reload")
-        assert done.returncode == 2
-        assert f"{bed.daemon.config}:5:5: unknown key `oder`" in done.stderr
-        assert "did you mean order?" in done.stderr
-        assert bed.daemon.process is not None
-        bed.daemon.process.send_signal(signal.SIGHUP)
-        until(lambda: len(bed.daemon.events("reload-failed")) == 2, "it has said so")
-        assert len(re.findall(r"^reload-failed: ", bed.daemon.said(), re.MULTILINE)) == 2
-        assert bed.daemon.said().count(":5:5: unknown key `oder`") == 2
-        assert (standing(shared_lab), counts(bed.daemon.status()), rules_shown(bed)) == before
-        app.migrate()  # and it goes on as before
-        bed.steered(app)
-        delivered(bed.meter, app)
-        bed.daemon.config.write_text(EVERYTHING)
-        bed.daemon.process.send_signal(signal.SIGHUP)
-        until(lambda: bed.daemon.events("reloaded"), "it is in force")
-
-
-@pytest.mark.parametrize("order", ["immediate", "strict"])
-def test_a_flow_is_left_alone_and_steered_again(
-    shared_lab: Lab, tmp_path: Path, observer: str, order: str
-) -> None:
-    """The neighbour's rule stays where it is, untouched."""
-    steers = policy(order=order)
-    with a_steered_bed(shared_lab, tmp_path, observer, steers) as bed:
-        app, neighbour = bed.apps.udp_connected(), bed.apps.udp_connected()
-        for each in (app, neighbour):
-            bed.steered(each)
-        there = bed.rule(neighbour)
-        for _ in range(2):
-            reload(bed, left(app, order=order))
-            bed.unknown(app)
-            app.migrate()
-            app.migrate()
-            assert bed.rule(app) is None
-            reload(bed, steers)
-            bed.steered(app)
-            delivered(bed.meter, app)
-        now = bed.rule(neighbour)
-        assert there is not None
-        assert now is not None
-        assert (now.location, now.queue) == (there.location, there.queue)
-        delivered(bed.meter, neighbour)
-
-
-def test_thresholds_reach_the_observer(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
-    # in place of the built-in one
-    none_else = "  - { name: rest, match: { protocol: tcp }, placement: leave }\n"
-    high = EVERYTHING.replace("[tcp, udp]", "[tcp, udp], min_bytes: 1TiB") + none_else
-    with a_steered_bed(shared_lab, tmp_path, observer, high) as bed:
-        app = bed.apps.tcp()
-        delivered_before = bed.meter.read()
-        until(lambda: bed.meter.read().since(delivered_before).flows.get(app.key), "it talks")
-        assert bed.daemon.flows() == []
-        reload(bed, EVERYTHING)
-        bed.steered(app)
-        reload(bed, high)
-        bed.unknown(app)
-        reload(bed, EVERYTHING)
-        bed.steered(app)
 
 
 def test_interfaces_are_armed_by_the_policy_unless_the_operator_said(
@@ -165,11 +95,30 @@ def test_interfaces_are_armed_by_the_policy_unless_the_operator_said(
         assert whys == [("arm", said), ("disarm", said), ("disarm", asked), ("arm", asked)]
 
 
-def test_a_smaller_table_evicts_nobody(shared_lab: Lab, tmp_path: Path) -> None:
-    with a_steered_bed(shared_lab, tmp_path, "bpf", EVERYTHING) as bed:
-        apps = [bed.apps.tcp() for _ in range(3)]
-        for app in apps:
-            bed.steered(app)
+def test_ports_are_given_up_with_their_last_connection(shared_lab: Lab, tmp_path: Path) -> None:
+    """Births are seen from the reload on that asks for them, and no longer than they are needed."""
+
+    def of_port(app: Application) -> list[int]:
+        matches = [(rule.match, rule.location) for rule in shared_lab.nic.filters()]
+        port = app.key.local_port
+        return [at for m, at in matches if m and m.dst_port == port and m.src_port is None]
+
+    with a_bed(shared_lab, tmp_path, "bpf") as bed:
+        bed.start()
+        reload(bed, policy(order="strict"))
+        app = bed.apps.tcp()
+        delivered(bed.meter, app)
+        until(lambda: of_port(app), "its port has a rule", 30)
+        reload(bed, left(app))
+        app.end()
+        until(lambda: not of_port(app), "its port's rule is gone", 60)
+        until(lambda: not bed.daemon.flows(), "nothing is left in the table")
+        again = bed.apps.tcp()
+        bed.steered(again)
+        assert of_port(again) == []
+
+        apps = [again, bed.apps.tcp()]  # a smaller table evicts nobody
+        bed.steered(apps[1])
         reload(bed, policy(table=2))
         late = bed.apps.tcp()
         bed.row(late, lambda row: row["state"] == "overflow", "finds the table full")
@@ -180,34 +129,73 @@ def test_a_smaller_table_evicts_nobody(shared_lab: Lab, tmp_path: Path) -> None:
         bed.steered(late)
 
 
-@pytest.mark.parametrize("observer", OBSERVERS)
-def test_the_observer_stays(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
-    other = next(each for each in OBSERVERS if each != observer)
-    with a_steered_bed(shared_lab, tmp_path, observer, EVERYTHING) as bed:
-        reload(bed, EVERYTHING.replace("daemon: {", f"daemon: {{ observer: {other},"))
-        assert bed.daemon.status()["observer"] == observer
-        (event,) = bed.daemon.events("reload")
-        assert event["what"] == f"daemon.observer: {other} holds from the next start on"
+# From here on one daemon of each observer serves all.
 
 
-def test_ports_are_given_up_with_their_last_connection(shared_lab: Lab, tmp_path: Path) -> None:
-    """Births are seen from the reload on that asks for them, and no longer than they are needed."""
+def test_a_bad_file_changes_nothing_and_says_where(bed: Bed, shared_lab: Lab) -> None:
+    app = bed.apps.tcp()
+    bed.steered(app)
+    before = standing(shared_lab), counts(bed.daemon.status()), rules_shown(bed)
+    bed.daemon.config.write_text(BAD)
+    done = bed.daemon.ctl("reload")
+    assert done.returncode == 2
+    assert f"{bed.daemon.config}:5:5: unknown key `oder`" in done.stderr
+    assert "did you mean order?" in done.stderr
+    assert bed.daemon.process is not None
+    bed.daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: len(bed.daemon.events("reload-failed")) == 2, "it has said so")
+    assert len(re.findall(r"^reload-failed: ", bed.daemon.said(), re.MULTILINE)) == 2
+    assert bed.daemon.said().count(":5:5: unknown key `oder`") == 2
+    assert (standing(shared_lab), counts(bed.daemon.status()), rules_shown(bed)) == before
+    app.migrate()  # and it goes on as before
+    bed.steered(app)
+    delivered(bed.meter, app)
+    bed.daemon.config.write_text(EVERYTHING)
+    bed.daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: bed.daemon.events("reloaded"), "it is in force")
+    app.end()
 
-    def of_port(bed: Bed, app: Application) -> list[int]:
-        matches = [(rule.match, rule.location) for rule in shared_lab.nic.filters()]
-        port = app.key.local_port
-        return [at for m, at in matches if m and m.dst_port == port and m.src_port is None]
 
-    with a_steered_bed(shared_lab, tmp_path, "bpf", EVERYTHING) as bed:
-        reload(bed, policy(order="strict"))
-        app = bed.apps.tcp()
+@pytest.mark.parametrize("order", ["immediate", "strict"])
+def test_a_flow_is_left_alone_and_steered_again(bed: Bed, order: str) -> None:
+    """The neighbour's rule stays where it is, untouched."""
+    steers = policy(order=order)
+    reload(bed, steers)
+    app, neighbour = bed.apps.udp_connected(), bed.apps.udp_connected()
+    for each in (app, neighbour):
+        bed.steered(each)
+    there = bed.rule(neighbour)
+    for _ in range(2):
+        reload(bed, left(app, order=order))
+        bed.unknown(app)
+        app.migrate()
+        app.migrate()
+        assert bed.rule(app) is None
+        reload(bed, steers)
+        bed.steered(app)
         delivered(bed.meter, app)
-        until(lambda: of_port(bed, app), "its port has a rule", 30)
-        reload(bed, left(app))
-        assert app.key.protocol == Protocol.TCP
-        app.end()
-        until(lambda: not of_port(bed, app), "its port's rule is gone", 60)
-        until(lambda: not bed.daemon.flows(), "nothing is left in the table")
-        again = bed.apps.tcp()
-        bed.steered(again)
-        assert of_port(bed, again) == []
+    now = bed.rule(neighbour)
+    assert there is not None
+    assert now is not None
+    assert (now.location, now.queue) == (there.location, there.queue)
+    delivered(bed.meter, neighbour)
+    for each in (app, neighbour):
+        each.end()
+
+
+def test_thresholds_reach_the_observer(bed: Bed) -> None:
+    # in place of the built-in one
+    none_else = "  - { name: rest, match: { protocol: tcp }, placement: leave }\n"
+    high = EVERYTHING.replace("[tcp, udp]", "[tcp, udp], min_bytes: 1TiB") + none_else
+    reload(bed, high)
+    app = bed.apps.tcp()
+    delivered_before = bed.meter.read()
+    until(lambda: bed.meter.read().since(delivered_before).flows.get(app.key), "it talks")
+    assert bed.daemon.flow(app.key) is None
+    reload(bed, EVERYTHING)
+    bed.steered(app)
+    reload(bed, high)
+    bed.unknown(app)
+    reload(bed, EVERYTHING)
+    bed.steered(app)
+    app.end()

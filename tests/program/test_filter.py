@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from atfnd.model import Action, ActionKind, Match, Outcome
 from atfnd.model.reason import Code
-from atfnd.nic import Nic
 from atfnd.program.filter import apply
 from atfnd.program.journals.filter_journal import FilterJournal
 from tests.nic.fake_nic import FakeNic
@@ -39,10 +40,9 @@ class Bed:
     def apply(
         self, kind: ActionKind, location: int | None = None, new: int | None = None
     ) -> Outcome:
-        checked: Nic = self.nic
         old = 1 if kind is not ActionKind.INSERT else None
         action = Action(kind, "nic", OURS, location, old, new, Code.UNSAID(), "")
-        outcome = apply(checked, self.journal, action)
+        outcome = apply(self.nic, self.journal, action)
         assert outcome.action is action
         assert outcome.at_ns > 0
         return outcome
@@ -53,16 +53,19 @@ class Bed:
         self.nic.calls.clear()
         return location
 
+    def _restarted(self) -> FilterJournal:
+        copy = self.path.with_suffix(".copy")  # a restart writes it anew
+        shutil.copyfile(self.path, copy)
+        journal = FilterJournal(copy)
+        journal.close()
+        return journal
+
     def left(self) -> dict[Match, int | None]:
         """What a restart would take for ours."""
-        journal = FilterJournal(self.path)
-        journal.close()
-        return journal.left.get("nic", {})
+        return self._restarted().left.get("nic", {})
 
     def adopted(self) -> list[int]:
-        journal = FilterJournal(self.path)
-        journal.close()
-        return [rule.location for rule in journal.ours("nic", self.nic.table.values())]
+        return [rule.location for rule in self._restarted().ours("nic", self.nic.table.values())]
 
 
 @pytest.fixture
@@ -72,11 +75,37 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     made.journal.close()
 
 
-def test_an_insert_is_in_the_nic_and_in_the_journal(bed: Bed) -> None:
-    outcome = bed.apply(ActionKind.INSERT, new=1)
-    assert (outcome.errno, outcome.location, outcome.left) == (0, 63, "as planned")
-    assert bed.nic.table[63][:3] == (63, MATCH, 1)
+def test_a_restart_knows_the_rule_whenever_it_is_in_the_nic(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or after any write of the NIC, what is there is ours."""
+    adopted: list[list[int]] = []
+
+    def looked_at(call: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*given: object) -> object:
+            assert MATCH in bed.left()
+            adopted.append(bed.adopted())
+            answer = call(*given)
+            assert MATCH in bed.left()
+            adopted.append(bed.adopted())
+            return answer
+
+        return look
+
+    for name in ("insert", "delete"):
+        monkeypatch.setattr(bed.nic, name, looked_at(getattr(bed.nic, name)))
+    outcomes = [bed.apply(ActionKind.INSERT, new=1)]
     assert bed.left() == {MATCH: 63}
+    outcomes.append(bed.apply(ActionKind.REWRITE, 63, 3))
+    assert bed.nic.table[63].queue == 3
+    outcomes.append(bed.apply(ActionKind.DELETE, 63))
+    assert {(each.errno, each.left) for each in outcomes} == {(0, "as planned")}
+    assert [each.location for each in outcomes] == [63, 63, None]
+    assert bed.nic.calls == [
+        ("insert", MATCH, 1, None), ("insert", MATCH, 3, 63), ("delete", 63),
+    ]  # fmt: skip
+    assert adopted == [[], [63], [63], [63], [63], []]
+    assert (bed.nic.table, bed.left()) == ({}, {})
 
 
 @pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
@@ -98,56 +127,6 @@ def test_a_refusal_without_an_errno_is_one_nevertheless(
 
     monkeypatch.setattr(bed.nic, "insert", refuse)
     assert bed.apply(ActionKind.INSERT, new=1).errno == errno.EIO
-
-
-def test_the_claim_is_in_the_journal_before_the_nic_is_asked(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[object] = []
-    insert = bed.nic.insert
-
-    def look(match: Match, queue: int, location: int | None = None) -> int:
-        seen.append(bed.left())
-        return insert(match, queue, location)
-
-    monkeypatch.setattr(bed.nic, "insert", look)
-    bed.apply(ActionKind.INSERT, new=1)
-    assert seen == [{MATCH: None}]
-
-
-def test_a_rewrite_turns_the_rule_where_it_is(bed: Bed) -> None:
-    location = bed.inserted()
-    outcome = bed.apply(ActionKind.REWRITE, location, 3)
-    assert (outcome.errno, outcome.location, outcome.left) == (0, location, "as planned")
-    assert bed.nic.calls == [("insert", MATCH, 3, location)]
-    assert bed.nic.table[location].queue == 3
-    assert bed.adopted() == [location]
-
-
-def test_the_turn_is_in_the_journal_before_the_nic_is_asked(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed anywhere in between, what is there is still ours."""
-    location = bed.inserted()
-    seen: list[object] = []
-    insert = bed.nic.insert
-
-    def look(match: Match, queue: int, at: int | None = None) -> int:
-        seen.append(bed.adopted())
-        location = insert(match, queue, at)
-        seen.append(bed.adopted())
-        return location
-
-    monkeypatch.setattr(bed.nic, "insert", look)
-    bed.apply(ActionKind.REWRITE, location, 3)
-    assert seen == [[location], [location]]
-
-
-def test_a_rule_that_somebody_turns_to_a_third_queue_is_his(bed: Bed) -> None:
-    location = bed.inserted()
-    bed.apply(ActionKind.REWRITE, location, 3)
-    bed.nic.put(location, MATCH, 0)
-    assert bed.adopted() == []
 
 
 def test_a_rule_that_somebody_turns_while_the_journal_is_written_is_his(
@@ -175,13 +154,61 @@ def test_a_rewrite_that_comes_to_another_location_is_found_there(bed: Bed) -> No
 
 
 @pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_refused_rewrite_that_left_the_rule(bed: Bed, code: int) -> None:
+@pytest.mark.parametrize(
+    ("nic", "refused", "there", "said"),
+    [
+        ("leaves the rule", True, True, "still points to queue 1"),
+        ("loses it", True, False, "lost it: delivered by RSS"),
+        ("does it anyway", False, True, "changed it nevertheless"),
+        ("does not say", True, True, "does not say"),  # it may be there: the journal keeps it
+    ],
+)
+def test_a_refused_rewrite(
+    bed: Bed, code: int, nic: str, refused: bool, there: bool, said: str
+) -> None:
     location = bed.inserted()
     bed.nic.refuse("insert", code)
+    bed.nic.loses, bed.nic.does_it_anyway = nic == "loses it", nic == "does it anyway"
+    if nic == "does not say":
+        bed.nic.refuse("filter", 0, 0, errno.EIO)
     outcome = bed.apply(ActionKind.REWRITE, location, 3)
-    assert (outcome.errno, outcome.location) == (code, location)
-    assert "still points to queue 1" in outcome.left
-    assert bed.adopted() == [location]
+    assert outcome.errno == (code if refused else 0)
+    assert outcome.location == (location if there else None)
+    assert said in outcome.left
+    assert bed.adopted() == ([location] if there else [])
+    assert bool(bed.left()) is there
+
+
+@pytest.mark.parametrize(
+    ("refused", "theirs"),
+    [(False, 0), (True, 3)],
+    ids=["a third one", "one that we were refused"],
+)
+def test_a_rule_that_somebody_turns_to_another_queue_is_his(
+    bed: Bed, refused: bool, theirs: int
+) -> None:
+    location = bed.inserted()
+    bed.nic.refuse("insert", errno.EIO * refused)
+    bed.apply(ActionKind.REWRITE, location, 3)
+    bed.nic.put(location, MATCH, theirs)
+    assert bed.adopted() == []
+
+
+@pytest.mark.parametrize("kind", [ActionKind.DELETE, ActionKind.REWRITE])
+@pytest.mark.parametrize("there", [None, HIS, MATCH], ids=["none", "his", "ours, on queue 2"])
+def test_a_rule_that_is_not_ours_any_more_is_left_and_forgotten(
+    bed: Bed, kind: ActionKind, there: Match | None
+) -> None:
+    location = bed.inserted()
+    del bed.nic.table[location]
+    if there is not None:
+        bed.nic.put(location, there, 2)
+    before = dict(bed.nic.table)
+    outcome = bed.apply(kind, location, 3 if kind is ActionKind.REWRITE else None)
+    assert (bed.nic.calls, bed.nic.table) == ([], before)  # the NIC is not even asked
+    assert (outcome.location, bed.left()) == (None, {})
+    assert outcome.errno == (errno.ENOENT if kind is ActionKind.REWRITE else 0)
+    assert ("another program" in outcome.left) is (kind is ActionKind.REWRITE)
 
 
 def test_a_rewrite_after_a_refused_one_is_ours_if_it_is_killed(bed: Bed) -> None:
@@ -192,61 +219,6 @@ def test_a_rewrite_after_a_refused_one_is_ours_if_it_is_killed(bed: Bed) -> None
         outcome = bed.apply(ActionKind.REWRITE, location, new)
         assert (outcome.errno, outcome.location) == (errno.EIO, location)
         assert bed.adopted() == [location]
-
-
-def test_a_rule_on_a_queue_that_we_were_refused_is_somebody_elses(bed: Bed) -> None:
-    location = bed.inserted()
-    bed.nic.refuse("insert", errno.EIO)
-    bed.apply(ActionKind.REWRITE, location, 3)
-    bed.nic.put(location, MATCH, 3)
-    assert bed.adopted() == []
-
-
-@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_refused_rewrite_that_lost_the_rule(bed: Bed, code: int) -> None:
-    location = bed.inserted()
-    bed.nic.refuse("insert", code)
-    bed.nic.loses = True
-    outcome = bed.apply(ActionKind.REWRITE, location, 3)
-    assert (outcome.errno, outcome.location) == (code, None)
-    assert "lost it: delivered by RSS" in outcome.left
-    assert bed.left() == {}
-
-
-@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_refused_rewrite_that_was_done_nevertheless(bed: Bed, code: int) -> None:
-    location = bed.inserted()
-    bed.nic.refuse("insert", code)
-    bed.nic.does_it_anyway = True
-    outcome = bed.apply(ActionKind.REWRITE, location, 3)
-    assert (outcome.errno, outcome.location) == (0, location)
-    assert "changed it nevertheless" in outcome.left
-    assert bed.adopted() == [location]
-
-
-@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_refused_rewrite_of_which_the_nic_does_not_say_what_is_left(bed: Bed, code: int) -> None:
-    """It may be there: the journal keeps it."""
-    location = bed.inserted()
-    bed.nic.refuse("insert", code)
-    bed.nic.refuse("filter", 0, 0, errno.EIO)
-    outcome = bed.apply(ActionKind.REWRITE, location, 3)
-    assert (outcome.errno, outcome.location) == (code, location)
-    assert "does not say" in outcome.left
-    assert bed.adopted() == [location]
-
-
-@pytest.mark.parametrize("there", [None, HIS])
-def test_a_rewrite_of_a_rule_that_is_not_there_any_more(bed: Bed, there: Match | None) -> None:
-    location = bed.inserted()
-    del bed.nic.table[location]
-    if there is not None:
-        bed.nic.put(location, there, 2)
-    outcome = bed.apply(ActionKind.REWRITE, location, 3)
-    assert (outcome.errno, outcome.location) == (errno.ENOENT, None)
-    assert "another program" in outcome.left
-    assert bed.nic.calls == []  # it is not even asked
-    assert bed.left() == {}
 
 
 def test_an_insert_that_was_refused_and_done_is_ours(bed: Bed) -> None:
@@ -263,37 +235,6 @@ def test_a_delete_of_an_earlier_location_leaves_the_filter_named(bed: Bed) -> No
     assert bed.left() == {MATCH: location}
 
 
-@pytest.mark.parametrize("kind", [ActionKind.DELETE, ActionKind.REWRITE])
-def test_one_that_another_program_pointed_elsewhere_is_its_own(bed: Bed, kind: ActionKind) -> None:
-    location = bed.inserted()
-    bed.nic.put(location, MATCH, 2)
-    bed.apply(kind, location, 3 if kind is ActionKind.REWRITE else None)
-    assert bed.nic.table[location].queue == 2
-
-
-def test_a_delete_takes_it_out_of_both(bed: Bed) -> None:
-    location = bed.inserted()
-    outcome = bed.apply(ActionKind.DELETE, location)
-    assert (outcome.errno, outcome.location, outcome.left) == (0, None, "as planned")
-    assert (bed.nic.table, bed.left()) == ({}, {})
-
-
-def test_the_journal_names_a_rule_until_it_is_deleted(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    location = bed.inserted()
-    seen: list[object] = []
-    delete = bed.nic.delete
-
-    def look(at: int) -> None:
-        delete(at)
-        seen.append(bed.left())
-
-    monkeypatch.setattr(bed.nic, "delete", look)
-    bed.apply(ActionKind.DELETE, location)
-    assert seen == [{MATCH: location}]
-
-
 @pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
 def test_a_refused_delete_leaves_it_ours(bed: Bed, code: int) -> None:
     location = bed.inserted()
@@ -303,26 +244,8 @@ def test_a_refused_delete_leaves_it_ours(bed: Bed, code: int) -> None:
     assert f"location {location}" in outcome.left
     assert os.strerror(code) in outcome.left
     assert bed.adopted() == [location]
-
-
-@pytest.mark.parametrize("there", [None, HIS])
-def test_a_delete_of_a_rule_that_is_not_there_any_more(bed: Bed, there: Match | None) -> None:
-    location = bed.inserted()
-    del bed.nic.table[location]
-    if there is not None:
-        bed.nic.put(location, there, 2)
-    outcome = bed.apply(ActionKind.DELETE, location)
-    assert (outcome.errno, outcome.location) == (0, None)
-    assert bed.nic.calls == []
-    assert bed.left() == {}
-    assert set(bed.nic.table) == ({location} if there is not None else set())
-
-
-def test_a_rule_that_goes_between_the_look_and_the_delete_is_deleted(bed: Bed) -> None:
-    location = bed.inserted()
-    bed.nic.refuse("delete", errno.ENOENT)
-    outcome = bed.apply(ActionKind.DELETE, location)
-    assert (outcome.errno, outcome.location) == (0, None)
+    bed.nic.refuse("delete", errno.ENOENT)  # it went between the look and the delete
+    assert bed.apply(ActionKind.DELETE, location).errno == 0
     assert bed.left() == {}
 
 
@@ -343,16 +266,6 @@ def test_what_the_journal_cannot_take_is_not_done(
     assert "nothing is changed" in outcome.left
     assert bed.nic.calls == []
     assert bed.nic.table == before
-
-
-@pytest.mark.parametrize("kind", [ActionKind.REWRITE, ActionKind.DELETE])
-def test_an_action_without_its_location_is_a_bug(bed: Bed, kind: ActionKind) -> None:
-    if kind is ActionKind.DELETE:
-        with pytest.raises(ValueError, match="without a flow or a location"):
-            bed.apply(kind, None)
-    else:
-        with pytest.raises(ValueError, match="without a flow or a location"):
-            bed.apply(kind, None, 3)
 
 
 def test_filters_that_a_killed_probe_left_are_all_deleted(bed: Bed) -> None:

@@ -116,15 +116,6 @@ def test_a_record_of_another_shape_is_said_and_costs_no_other(
     second.close()
 
 
-def test_a_match_is_named_or_is_not(tmp_path: Path) -> None:
-    journal = FilterJournal(tmp_path / "filters.journal")
-    journal.claim("nic", MATCHES[0])
-    assert journal.names("nic")
-    assert journal.names("nic", MATCHES[0])
-    assert not journal.names("nic", MATCHES[1])
-    assert not journal.names("other")
-
-
 def test_what_is_claimed_while_the_file_is_written_anew_is_in_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "filters.journal"
     journal, claimed = FilterJournal(path), list[Match]()

@@ -191,22 +191,6 @@ def test_a_file_of_another_format_is_set_aside_and_said(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_record_of_no_known_shape_costs_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "a.journal"
-    text = written(path)
-    taken = []
-
-    def take(record: Record) -> None:
-        if record == RECORDS[1]:
-            raise ValueError(record)
-        taken.append(record)
-
-    file = RecordFile(path, FORMAT, take, nothing)
-    assert (taken, file.damaged) == ([RECORDS[0], RECORDS[2]], 1)
-    assert path.with_suffix(".damaged").read_bytes() == text
-    file.close()
-
-
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     os.mkfifo(path)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from tests.nic.fake_nic import FakeNic
 __all__: list[str] = []
 
 REFUSALS = [errno.EPERM, errno.EIO, errno.EINVAL, errno.ENODEV, errno.EBUSY, errno.EOPNOTSUPP]
-XPS = "xps-cpus:1"
+XPS, RFS = "xps-cpus:1", "rps-sock-flow-entries"
 
 
 class Bed:
@@ -31,7 +33,7 @@ class Bed:
         self.path = path
         self.undo_journal = UndoJournal(path)
         self.nic = FakeNic()
-        self.nic.values |= {XPS: "0-3", "rps-sock-flow-entries": "0", "rps-flow-cnt:0": "0"}
+        self.nic.values |= {XPS: "0-3", RFS: "0", "rps-flow-cnt:0": "0"}
 
     def write(self, name: str, value: str, nic: FakeNic | None = None) -> Outcome:
         nic = nic or self.nic
@@ -44,12 +46,20 @@ class Bed:
         )
         return queue_cpu.apply(self.nic, self.undo_journal, action)
 
+    def undo(self, nic: FakeNic | None = None) -> list[setting.Undone]:
+        return setting.undo(nic or self.nic, self.undo_journal)
+
     def held(self) -> dict[str, OwnedSetting]:
         """What a restart would know."""
-        again = UndoJournal(self.path)
+        copy = self.path.with_suffix(".copy")  # a restart writes it anew
+        shutil.copyfile(self.path, copy)
+        again = UndoJournal(copy)
         again.close()
         assert again.held("nic") == self.undo_journal.held("nic")
         return again.held("nic")
+
+    def drifted(self) -> dict[str, str]:
+        return setting.drifted("nic", self.nic.values, self.undo_journal)
 
 
 @pytest.fixture
@@ -57,6 +67,18 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     made = Bed(tmp_path / "originals.journal")
     yield made
     made.undo_journal.close()
+
+
+def test_the_first_value_is_kept_and_an_outcome_has_the_last_one(bed: Bed) -> None:
+    for value, before in (("1", "0-3"), ("2", "1")):
+        outcome = bed.write(XPS, value)
+        assert (outcome.errno, outcome.left, outcome.before) == (0, "as planned", before)
+    assert bed.nic.values[XPS] == "2"
+    assert bed.held() == {XPS: OwnedSetting("0-3", "2")}
+    bed.nic.values[XPS] = "3"  # another program's
+    assert bed.write(XPS, "1").before == "3"
+    outcome = bed.write("xps-cpus:9", "1")
+    assert (outcome.errno, outcome.before) == (errno.ENOENT, None)
 
 
 def test_what_has_its_value_from_before_us_again_is_no_longer_ours(bed: Bed) -> None:
@@ -78,77 +100,42 @@ def test_a_loan_that_is_its_value_from_before_us_stays_ours(bed: Bed) -> None:
 
 def test_what_is_so_already_is_neither_written_nor_ours(bed: Bed) -> None:
     assert bed.write(XPS, "0-3").errno == 0
-    assert bed.nic.calls == []
-    assert bed.held() == {}
-
-
-def test_an_outcome_has_what_the_setting_was(bed: Bed) -> None:
-    assert bed.write(XPS, "1").before == "0-3"
-    assert bed.write(XPS, "2").before == "1"
-    bed.nic.values[XPS] = "3"  # another program's
-    assert bed.write(XPS, "1").before == "3"
-    assert bed.write("xps-cpus:9", "1").before is None
-
-
-def test_the_first_value_is_kept_whatever_is_written_after(bed: Bed) -> None:
-    for value in ("1", "2"):
-        outcome = bed.write(XPS, value)
-        assert (outcome.errno, outcome.left) == (0, "as planned")
-    assert bed.nic.values[XPS] == "2"
-    assert bed.held() == {XPS: OwnedSetting("0-3", "2")}
+    assert (bed.nic.calls, bed.held()) == ([], {})
 
 
 @pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_refused_first_write_leaves_nothing_in_the_journal(bed: Bed, code: int) -> None:
-    bed.nic.refuse("write_setting", code)
-    outcome = bed.write(XPS, "1")
-    assert outcome.errno == code
-    assert os.strerror(code) in outcome.left
-    assert bed.nic.values[XPS] == "0-3"
-    assert bed.held() == {}
-
-
-@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_refused_second_write_leaves_the_first_ours(bed: Bed, code: int) -> None:
+def test_a_refused_write_is_said_and_only_what_was_written_is_ours(bed: Bed, code: int) -> None:
+    bed.nic.refuse("write_setting", code, code, 0, code)
+    first, queue = bed.write(XPS, "1"), bed.confine(2, 3)
+    assert first.errno == queue.errno == code
+    assert os.strerror(code) in first.left
+    assert "queue 2's CPU stays as it is" in queue.left
+    assert (bed.nic.values[XPS], bed.nic.cpus, bed.held()) == ("0-3", [0, 1, 2, 3], {})
     bed.write(XPS, "1")
-    bed.nic.refuse("write_setting", code)
     assert bed.write(XPS, "2").errno == code
     assert bed.held() == {XPS: OwnedSetting("0-3", "1")}
-    assert setting.undo(bed.nic, bed.undo_journal) == [setting.Undone(XPS, 0, "is 0-3 again")]
+    assert bed.undo() == [setting.Undone(XPS, 0, "is 0-3 again")]
 
 
-def test_a_write_that_is_refused_although_it_was_done_is_ours_and_undone(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reads", "back"),
+    [("{}", "is 0-3 again"), ("0{}", "is 00-3, which stands for 0-3")],
+    ids=["as written", "in other words"],
+)
+def test_a_refusal_of_what_was_done_is_none(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, reads: str, back: str
 ) -> None:
-    write = bed.nic.write_setting
+    """In other words as an indirection table is that is written out and is the driver's own."""
 
     def refused_when_done(name: str, value: str) -> None:
-        write(name, value)
+        bed.nic.values[name] = reads.format(value)
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     monkeypatch.setattr(bed.nic, "write_setting", refused_when_done)
     assert bed.write(XPS, "1").errno == 0
-    assert bed.undo_journal.held("nic") == {XPS: OwnedSetting("0-3", "1")}
-    assert setting.undo(bed.nic, bed.undo_journal) == [setting.Undone(XPS, 0, "is 0-3 again")]
-    assert bed.held() == {}
-
-
-def test_a_refusal_of_what_was_done_and_reads_in_other_words_is_none(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an indirection table does that is written out and is the driver's own."""
-    words = {"0-2": "0,1,2", "0-3": "0,1,2,3"}
-
-    def refused_when_done(name: str, value: str) -> None:
-        bed.nic.values[name] = words[value]
-        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-
-    monkeypatch.setattr(bed.nic, "write_setting", refused_when_done)
-    assert bed.write(XPS, "0-2").errno == 0
-    assert bed.undo_journal.held("nic") == {XPS: OwnedSetting("0-3", "0,1,2")}
-    assert setting.drifted("nic", bed.nic.values, bed.undo_journal) == {}
-    (undone,) = setting.undo(bed.nic, bed.undo_journal)
-    assert undone == setting.Undone(XPS, 0, "is 0,1,2,3, which stands for 0-3")
+    assert bed.undo_journal.held("nic") == {XPS: OwnedSetting("0-3", reads.format("1"))}
+    assert bed.drifted() == {}
+    assert bed.undo() == [setting.Undone(XPS, 0, back)]
     assert bed.held() == {}
 
 
@@ -168,11 +155,6 @@ def test_after_a_refusal_that_nobody_can_look_into_the_journal_names_both_values
     assert bed.held() == {XPS: OwnedSetting("0-3", "2", "1")}
 
 
-def test_a_setting_that_is_not_there(bed: Bed) -> None:
-    assert bed.write("no-such-setting", "1").errno == errno.ENOENT
-    assert bed.held() == {}
-
-
 def test_a_kernel_that_takes_it_and_does_nothing_is_found_out(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,41 +172,36 @@ def test_a_value_in_the_kernels_own_words_is_ours(
     outcome = bed.write(XPS, "1")
     assert (outcome.errno, outcome.left) == (0, f"{XPS} reads 01")
     assert bed.held() == {XPS: OwnedSetting("0-3", "01")}
-    assert setting.drifted("nic", bed.nic.values, bed.undo_journal) == {}
+    assert bed.drifted() == {}
 
 
 def test_what_somebody_else_wrote_is_neither_overwritten_nor_put_back(bed: Bed) -> None:
     bed.write(XPS, "1")
-    bed.nic.values[XPS] = "3"
-    assert setting.drifted("nic", bed.nic.values, bed.undo_journal) == {XPS: "3"}
-    outcome = bed.write(XPS, "2")
-    assert outcome.errno == errno.ESTALE
-    assert "another program" in outcome.left
-    assert bed.nic.values[XPS] == "3"
-    (undone,) = setting.undo(bed.nic, bed.undo_journal)
-    assert undone.errno == errno.ESTALE
-    assert bed.nic.values[XPS] == "3"
+    bed.confine(2, 3)
+    bed.nic.values |= {XPS: "3", "queue-cpu:2": "1"}
+    assert bed.drifted() == {XPS: "3", "queue-cpu:2": "1"}
+    for outcome in (bed.write(XPS, "2"), bed.confine(2, 0)):
+        assert outcome.errno == errno.ESTALE
+        assert "another program set it to " in outcome.left
+    assert [each.errno for each in bed.undo()] == [errno.ESTALE] * 2
+    assert (bed.nic.values[XPS], bed.nic.values["queue-cpu:2"]) == ("3", "1")
     assert bed.held() == {}
 
 
 def test_settings_are_put_back_last_written_first(bed: Bed) -> None:
     bed.write(XPS, "1")
-    bed.write("rps-flow-cnt:0", "64")
+    assert bed.confine(2, 3).left == "as planned"
+    assert (bed.nic.cpus, bed.held()["queue-cpu:2"]) == ([0, 1, 3, 3], OwnedSetting("2", "3"))
     bed.nic.calls.clear()
-    setting.undo(bed.nic, bed.undo_journal)
-    assert bed.nic.calls == [
-        ("write_setting", "rps-flow-cnt:0", "0"),
-        ("write_setting", XPS, "0-3"),
-    ]
+    bed.undo()
+    assert bed.nic.calls == [("write_setting", "queue-cpu:2", "2"), ("write_setting", XPS, "0-3")]
     assert bed.held() == {}
 
 
-@pytest.mark.parametrize("code", [errno.EPERM, errno.EIO, errno.EBUSY], ids=errno.errorcode.get)
-def test_what_the_kernel_refuses_to_put_back_stays_in_the_journal(bed: Bed, code: int) -> None:
+def test_what_the_kernel_refuses_to_put_back_stays_in_the_journal(bed: Bed) -> None:
     bed.write(XPS, "1")
-    bed.nic.refuse("write_setting", code)
-    (undone,) = setting.undo(bed.nic, bed.undo_journal)
-    assert undone.errno == code
+    bed.nic.refuse("write_setting", errno.EBUSY)
+    assert [each.errno for each in bed.undo()] == [errno.EBUSY]
     assert bed.held() == {XPS: OwnedSetting("0-3", "1")}
 
 
@@ -235,8 +212,7 @@ def test_a_setting_that_went_with_its_queue_is_forgotten(bed: Bed, gone: bool) -
         del bed.nic.values[XPS]
     else:
         bed.nic.values[XPS] = "0-3"
-    (undone,) = setting.undo(bed.nic, bed.undo_journal)
-    assert undone.errno == (errno.ENOENT if gone else 0)
+    assert [each.errno for each in bed.undo()] == [errno.ENOENT if gone else 0]
     assert bed.held() == {}
 
 
@@ -244,69 +220,32 @@ def test_the_machine_wide_setting_stays_for_another_nic_that_needs_it(bed: Bed) 
     other = FakeNic("other")
     other.values = bed.nic.values | {}
     bed.write("rps-flow-cnt:0", "64")
-    bed.write("rps-sock-flow-entries", "32768")
+    bed.write(RFS, "32768")
     bed.write("rps-flow-cnt:0", "64", other)
-    setting.undo(bed.nic, bed.undo_journal)
-    assert bed.nic.values["rps-sock-flow-entries"] == "32768"
-    assert bed.undo_journal.held("other")["rps-sock-flow-entries"] == OwnedSetting(
-        "0", "32768", "0"
-    )
-    other.values["rps-sock-flow-entries"] = "32768"
-    setting.undo(other, bed.undo_journal)
-    assert other.values["rps-sock-flow-entries"] == "0"
+    bed.undo()
+    assert bed.nic.values[RFS] == "32768"
+    assert bed.undo_journal.held("other")[RFS] == OwnedSetting("0", "32768", "0")
+    other.values[RFS] = "32768"
+    bed.undo(other)
+    assert other.values[RFS] == "0"
 
 
 def test_the_machine_wide_setting_goes_with_the_last_nic_that_needs_it(bed: Bed) -> None:
-    bed.write("rps-sock-flow-entries", "32768")
+    bed.write(RFS, "32768")
     bed.write("rps-flow-cnt:0", "64")  # undone first
-    setting.undo(bed.nic, bed.undo_journal, only=["rps-sock-flow-entries"])
-    assert bed.nic.values["rps-sock-flow-entries"] == "0"
-
-
-def test_a_queue_goes_to_its_cpu(bed: Bed) -> None:
-    outcome = bed.confine(2, 3)
-    assert (outcome.errno, outcome.left) == (0, "as planned")
-    assert bed.nic.cpus == [0, 1, 3, 3]
-    assert bed.held() == {"queue-cpu:2": OwnedSetting("2", "3")}
-
-
-@pytest.mark.parametrize("code", REFUSALS, ids=errno.errorcode.get)
-def test_a_queue_that_may_not_be_moved(bed: Bed, code: int) -> None:
-    bed.nic.refuse("write_setting", code)
-    outcome = bed.confine(2, 3)
-    assert outcome.errno == code
-    assert "queue 2's CPU stays as it is" in outcome.left
-    assert bed.nic.cpus == [0, 1, 2, 3]
-    assert bed.held() == {}
-
-
-def test_a_queue_that_somebody_else_moved_is_left(bed: Bed) -> None:
-    bed.confine(2, 3)
-    bed.nic.values["queue-cpu:2"] = "1"
-    outcome = bed.confine(2, 0)
-    assert outcome.errno == errno.ESTALE
-    assert "another program set it to 1" in outcome.left
-    assert bed.nic.values["queue-cpu:2"] == "1"
-
-
-def test_a_write_that_a_crash_cut_short_is_ours_either_way(bed: Bed) -> None:
-    """Killed between the record and the write, or between the write and what came of it."""
-    bed.write(XPS, "1")
-    bed.undo_journal.wrote("nic", XPS, "2")
-    for now in ("1", "2"):
-        assert setting.drifted("nic", {XPS: now}, bed.undo_journal) == {}
-    assert setting.drifted("nic", {XPS: "3"}, bed.undo_journal) == {XPS: "3"}
-    assert bed.held()[XPS].original == "0-3"
+    setting.undo(bed.nic, bed.undo_journal, only=[RFS])
+    assert bed.nic.values[RFS] == "0"
 
 
 @pytest.mark.parametrize("done", [False, True])
-@pytest.mark.parametrize("cut", [False, True])
-def test_an_undo_that_a_crash_cut_short_is_ours_either_way(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch, done: bool, cut: bool
+@pytest.mark.parametrize("what", ["the first write", "a second write", "an undo", "both"])
+def test_what_a_kill_cut_short_is_ours_either_way(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, what: str, done: bool
 ) -> None:
-    """Also where the write before it was cut short and not done."""
-    bed.write(XPS, "1")
-    if cut:
+    """`both`: an undo after a write that was cut short and not done."""
+    if what != "the first write":
+        bed.write(XPS, "1")
+    if what == "both":
         bed.undo_journal.wrote("nic", XPS, "2")
     write = bed.nic.write_setting
 
@@ -316,44 +255,30 @@ def test_an_undo_that_a_crash_cut_short_is_ours_either_way(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bed.nic, "write_setting", killed)
+    call = bed.undo if what in ("an undo", "both") else partial(bed.write, XPS, "2")
     with pytest.raises(KeyboardInterrupt):
-        setting.undo(bed.nic, bed.undo_journal)
+        call()
     monkeypatch.undo()
     again = UndoJournal(bed.path)
     assert setting.drifted("nic", bed.nic.values, again) == {}
+    assert setting.drifted("nic", {XPS: "3"}, again) == {XPS: "3"}
     assert [each.errno for each in setting.undo(bed.nic, again)] == [0]
     again.close()
     assert bed.nic.values[XPS] == "0-3"
 
 
-def test_a_full_journal_stops_no_undo(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_journal_stops_no_undo_and_nothing_is_written_without_it(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     bed.write(XPS, "1")
     monkeypatch.setattr(os, "write", full)
-    assert setting.undo(bed.nic, bed.undo_journal) == [setting.Undone(XPS, 0, "is 0-3 again")]
+    assert bed.undo() == [setting.Undone(XPS, 0, "is 0-3 again")]
     assert bed.nic.values[XPS] == "0-3"
-
-
-def test_what_cannot_be_journaled_is_not_written(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        outcomes = bed.write(XPS, "1"), bed.confine(2, 3)
+    bed.nic.calls.clear()
+    outcomes = bed.write("rps-flow-cnt:0", "1"), bed.confine(2, 3)
     assert [outcome.errno for outcome in outcomes] == [errno.ENOSPC] * 2
     assert all("journal cannot be written" in outcome.left for outcome in outcomes)
     assert bed.nic.calls == []
-
-
-def test_what_is_left_alone_is_remembered_until_it_is_taken_back(bed: Bed) -> None:
-    bed.write(XPS, "1")
-    bed.undo_journal.leave_alone("nic", XPS)
-    again = UndoJournal(bed.path)
-    assert again.manual("nic") == {XPS}
-    assert again.held("nic") == {}
-    again.take_back("nic")
-    again.close()
-    assert UndoJournal(bed.path).manual("nic") == frozenset()

@@ -76,31 +76,6 @@ def test_whose_a_value_is() -> None:
     assert [done.ours(value) for value in ("0", "1")] == [False, True]
 
 
-def test_cut_at_any_byte_it_knows_every_line_that_was_whole(tmp_path: Path) -> None:
-    path = tmp_path / "originals.journal"
-    journal = UndoJournal(path)
-    steps = [("note", "rss", "0 1"), ("wrote", "rss", "1 1"), ("note", "queue-cpu:0", "0-3")]
-    steps += [("wrote", "queue-cpu:0", "2"), ("wrote", "rss", "1 0"), ("forget", "rss", "")]
-    model: dict[str, OwnedSetting] = {}
-    states, sizes = [dict(model)], []
-    for step in steps:
-        done(journal, model, step)
-        states.append(dict(model))
-        sizes.append(path.stat().st_size)
-    journal.close()
-    whole = path.read_bytes()
-    for cut in range(len(whole) + 1):
-        path.write_bytes(whole[:cut])
-        complete = sum(size <= cut + 1 for size in sizes)  # the newline alone may be missing
-        again = UndoJournal(path)
-        assert again.held("nic") == states[complete]
-        again.note("nic", "new", "1")
-        again.close()
-        last = UndoJournal(path)
-        assert last.held("nic") == states[complete] | {"new": OwnedSetting("1", None)}
-        last.close()
-
-
 def test_a_renamed_interface_keeps_its_undo_journal(tmp_path: Path) -> None:
     path = tmp_path / "originals.journal"
     journal = UndoJournal(path)
@@ -156,19 +131,6 @@ def test_what_is_left_alone_stays_so_until_it_is_taken_back(tmp_path: Path) -> N
     journal.close()
     journal = UndoJournal(path)
     assert journal.manual("eth0") == frozenset()
-    journal.close()
-
-
-def test_it_does_not_grow_with_time(tmp_path: Path) -> None:
-    path = tmp_path / "originals.journal"
-    journal = UndoJournal(path)
-    journal.note("nic", "rss", "0 1")
-    table = "0 1 2 3 " * 256
-    for number in range(2000):
-        journal.wrote("nic", "rss", f"{table}{number}")
-    assert path.stat().st_size <= 2 << 20
-    held = journal.held("nic")["rss"]
-    assert (held.original, held.wrote) == ("0 1", f"{table}1999")
     journal.close()
 
 
