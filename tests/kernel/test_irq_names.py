@@ -224,18 +224,21 @@ def napis(*ids: int) -> list[Napi]:
     return [Napi(number, 2, None, None, False) for number in ids]
 
 
-def test_napis_in_the_order_of_all_interrupts() -> None:
-    """igb with more vectors than queues: first the receiving ones."""
-    named = queue_irqs(names(IGB), ETH0, 2, own=True)
-    found = napi_of(napis(8193, 8194, 8195, 8196), named, 2)
-    assert {queue: napi.id for queue, napi in found.items()} == {0: 8193, 1: 8194}
-
-
-def test_napis_in_the_order_of_receiving_interrupts() -> None:
-    """virtio_net: NAPIs that only send have no id."""
-    named = queue_irqs(names(VIRTIO), ETH0, 2, own=True)
-    found = napi_of(napis(8209, 8210), named, 2)
-    assert {queue: napi.id for queue, napi in found.items()} == {0: 8209, 1: 8210}
+@pytest.mark.parametrize(
+    ("sample", "ids", "found"),
+    [
+        # igb with more vectors than queues: first the receiving ones.
+        (IGB, (8193, 8194, 8195, 8196), {0: 8193, 1: 8194}),
+        (VIRTIO, (8209, 8210), {0: 8209, 1: 8210}),  # NAPIs that only send have no id
+        (IGB, (7, 8, 9), {}),  # nothing adds up
+        (IGB, (), {}),
+    ],
+)
+def test_napis_in_the_order_of_interrupts(
+    sample: str, ids: tuple[int, ...], found: dict[int, int]
+) -> None:
+    named = queue_irqs(names(sample), ETH0, 2, own=True)
+    assert {queue: napi.id for queue, napi in napi_of(napis(*ids), named, 2).items()} == found
 
 
 def test_fewer_channels_than_interrupts_and_napis_of_them() -> None:
@@ -249,12 +252,6 @@ def test_fewer_channels_than_interrupts_and_napis_of_them() -> None:
 
 def test_napis_of_a_driver_without_interrupts() -> None:
     assert {q: napi.id for q, napi in napi_of(napis(7, 9), [], 2).items()} == {0: 7, 1: 9}
-
-
-def test_no_deduction_when_nothing_adds_up() -> None:
-    named = queue_irqs(names(IGB), ETH0, 2, own=True)
-    assert napi_of(napis(7, 8, 9), named, 2) == {}
-    assert napi_of([], named, 2) == {}
 
 
 def test_napis_by_their_interrupts() -> None:

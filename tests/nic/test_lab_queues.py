@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
-import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -16,15 +13,13 @@ from pyroute2 import IPRoute
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.netns import in_netns
 from atfnd.lab.status import lab_status
-from atfnd.model import Actuator, Filter, Match, Protocol
-from atfnd.nic import Nic
+from atfnd.model import Actuator, Match, Protocol
 from atfnd.nic.lab.nic import LabNic
 from tests.labs import Lab, a_lab, key_of
 from tests.wait import until
 
 __all__: list[str] = []
 
-FAMILIES = [socket.AF_INET, socket.AF_INET6]
 ETHERNET_HEADER_BYTES = 14
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -69,9 +64,8 @@ def test_each_queue_has_a_thread_as_prompt_as_an_interrupt(number: int) -> None:
         assert all(os.sched_getscheduler(queue.pid or 0) == os.SCHED_FIFO for queue in queues)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_moving_a_queue_moves_its_deliveries(lab: Lab, family: int) -> None:
-    sender, receiver = lab.udp_pair(family, 5001, 5002)
+def test_moving_a_queue_moves_its_deliveries(lab: Lab) -> None:
+    sender, receiver = lab.udp_pair(socket.AF_INET, 5001, 5002)
     lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), 2)
     for cpu in CPUS * 3:
         lab.nic.set_queue_cpu(2, cpu)
@@ -82,23 +76,20 @@ def test_moving_a_queue_moves_its_deliveries(lab: Lab, family: int) -> None:
         assert lab.queue_of(receiver) == 2
 
 
-def test_a_queue_on_several_cpus_has_none(lab: Lab) -> None:
-    pid = lab.nic.queues()[1].pid
-    assert pid is not None
-    os.sched_setaffinity(pid, CPUS)
-    assert lab.nic.queues()[1].cpu == (CPUS[0] if len(CPUS) == 1 else None)
-
-
 def test_impossible_queue_or_cpu(lab: Lab) -> None:
     before = lab.nic.queues()
     for queue, cpu in ((4, 0), (-1, 0), (0, 4095)):
         with pytest.raises(OSError, match=r"Invalid argument|no queue"):
             lab.nic.set_queue_cpu(queue, cpu)
     assert lab.nic.queues() == before
+    os.sched_setaffinity(before[1].pid or 0, CPUS)  # on several CPUs it has none
+    assert lab.nic.queues()[1].cpu == (CPUS[0] if len(CPUS) == 1 else None)
 
 
-@pytest.mark.parametrize(("role", "link"), [("host", "r0"), ("wire", "s0")])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("role", "link", "family"),
+    [("host", "r0", socket.AF_INET6), ("wire", "s0", socket.AF_INET)],
+)
 def test_link_down_and_up(lab: Lab, role: str, link: str, family: int) -> None:
     sender, receiver = lab.udp_pair(family, 5001, 5002)
     location = lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), 3)
@@ -144,56 +135,6 @@ def test_the_device_counts_what_the_wire_carried(lab: Lab) -> None:
     until(lambda: device() == (packets.read(), size.read()), "device and wire agree")
     assert device()[0] >= rounds * len(burst) // 1448
     assert lab.nic.stats().ring_drops == 0
-
-
-def test_a_full_ring_drops(lab: Lab) -> None:
-    """A sender that keeps the queue's thread off its CPU fills the ring; the rest is dropped."""
-    number, cpu = 2000, CPUS[0]
-    lost, sent_on = (
-        Counter(lab, "peer", "p0", "tx_dropped"),
-        Counter(lab, "wire", "s0", "tx_packets"),
-    )
-    sender, receiver = lab.udp_pair(socket.AF_INET, 5001, 5002)
-    lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), 1)
-    lab.nic.set_queue_cpu(1, cpu)
-
-    def arrived() -> int:
-        """Packets the device classified, or that the peer's own ring had no room for."""
-        return (lab.nic.stats().queues[1].by_filter or 0) + lost.read()
-
-    def hog() -> None:
-        os.sched_setaffinity(0, {cpu})
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
-        for sent in range(1, number + 1):
-            sender.send(b"x")
-            deadline = time.monotonic() + 1
-            while sent % 100 == 0 and arrived() < sent and time.monotonic() < deadline:
-                pass
-
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        thread.submit(hog).result()
-    drops = lab.nic.stats().ring_drops
-    assert drops is not None
-    assert number - lost.read() > drops > 0
-    until(
-        lambda: sent_on.read() + drops == lab.nic.stats().queues[1].by_filter,
-        "deliveries and drops are all the device classified",
-    )
-
-
-def test_inside_an_event_loop(lab: Lab) -> None:
-    async def use() -> list[Filter]:
-        nic: Nic = LabNic(lab.name)
-        nic.insert(Match(4, 6, None, 0, None, 0, None, 443), 1)
-        nic.set_queue_cpu(0, CPUS[0])
-        assert nic.up()
-        assert nic.stats().ring_drops == 0
-        try:
-            return nic.filters()
-        finally:
-            nic.close()
-
-    assert asyncio.run(use()) == lab.nic.filters()
 
 
 def test_openers_see_one_device(lab: Lab) -> None:

@@ -29,10 +29,6 @@ def reported(root: Path) -> list[tuple[str, tuple[str, ...], set[str]]]:
 ETC, USR = "etc/systemd/network", "usr/lib/systemd/network"
 
 
-def test_no_folders_no_files(tmp_path: Path) -> None:
-    assert link_files([ETH0], tmp_path) == ()
-
-
 @pytest.mark.parametrize(
     ("match", "names"),
     [

@@ -11,11 +11,9 @@ import pytest
 from atfnd.model import ReadBytes
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, Lab, a_lab
-from tests.observe.observing import RIGHT, WRONG, Watch, directed, lockstep, napis, on_cpu
+from tests.observe.observing import RIGHT, Watch, directed, lockstep, napis, on_cpu
 
 __all__: list[str] = []
-
-FAMILIES = [socket.AF_INET, socket.AF_INET6]
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
@@ -24,36 +22,6 @@ def read(observer: BpfObserver, lab: Lab) -> ReadBytes:
     found = observer.reads(lab.nic.name)
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("make", ["tcp_pair", "udp_pair"])
-def test_every_byte_counts_where_it_was_read(
-    shared_lab: Lab, watch: Watch, family: int, make: str
-) -> None:
-    observer = watch(shared_lab)
-    sender, receiver = directed(shared_lab, getattr(shared_lab, make), family)
-    assert read(observer, shared_lab) == ReadBytes()
-    on_cpu(RIGHT)
-    lockstep(sender, receiver, times=20, size=100)
-    assert read(observer, shared_lab) == ReadBytes(2000, 0, 0)
-    on_cpu(WRONG)
-    lockstep(sender, receiver, times=7, size=300)
-    assert read(observer, shared_lab) == ReadBytes(2000, 2100, 0)
-    lockstep(receiver, sender, times=5, size=50)  # what it sends is not read from this NIC
-    assert read(observer, shared_lab) == ReadBytes(2000, 2100, 0)
-
-
-def test_a_look_at_data_is_no_read(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
-    sender, receiver = directed(shared_lab, shared_lab.udp_pair)
-    on_cpu(RIGHT)
-    sender.send(bytes(100))
-    for _ in range(3):
-        assert len(receiver.recv(100, socket.MSG_PEEK)) == 100
-    assert read(observer, shared_lab) == ReadBytes()
-    receiver.recv(100)
-    assert read(observer, shared_lab) == ReadBytes(100, 0, 0)
 
 
 def test_of_unconnected_udp_no_cpu_is_known(shared_lab: Lab, watch: Watch) -> None:

@@ -5,7 +5,6 @@ was late, and when nothing is known."""
 from __future__ import annotations
 
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,9 +16,9 @@ from atfnd.move.event import Disturbed, Event, EvidenceLost, Idle, Seen, Violate
 from atfnd.observe.sockets.passages import Passages
 from atfnd.observe.sockets.transit import Transit
 from tests.labs import Lab, key_of
+from tests.observe.observing import cookie
 from tests.values import key
 
-SO_COOKIE = 57  # asm-generic/socket.h
 A, B, C = 0, 1, 2
 
 
@@ -30,14 +29,13 @@ class Watched:
         self.nic, self.passages = lab.nic, Passages(transit)
         self.sender, self.receiver = lab.udp_pair(socket.AF_INET, 4000, 5000)
         self.flow = key_of(self.receiver, Protocol.UDP)
-        raw = self.receiver.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8)
-        self.cookie = int.from_bytes(raw, sys.byteorder)
+        self.cookie = cookie(self.receiver)
         self.location = self.nic.insert(Match.of(self.flow), A)
         self.watch(self.flow, self.cookie)
 
-    def watch(self, flow: FlowKey, cookie: int) -> None:
+    def watch(self, flow: FlowKey, of: int) -> None:
         queues = self.nic.queues()
-        self.passages.watch(flow, cookie, queues[A], queues[B], queues)
+        self.passages.watch(flow, of, queues[A], queues[B], queues)
 
     def to(self, queue: int, count: int = 1) -> list[Event]:
         """Deliver packets through a queue; what is reported of it."""
@@ -56,49 +54,38 @@ def watched(lab: Lab) -> Iterator[Watched]:
 
 
 def test_the_last_delivery_through_each_queue_is_reported_once(watched: Watched) -> None:
+    [idle] = watched.passages.events()
+    assert isinstance(idle, Idle)
+    assert idle.since_ns < time.monotonic_ns()  # since it is watched
     for queue in (A, B, C, B):
         began_ns = time.monotonic_ns()
         seen, idle = watched.to(queue)
         assert isinstance(seen, Seen)
-        assert isinstance(idle, Idle)
         assert (seen.subject, seen.queue) == (watched.flow, queue)
         assert began_ns < seen.at_ns < time.monotonic_ns()
         assert idle == Idle(watched.flow, seen.at_ns)
         assert watched.passages.events() == [idle]
         assert watched.passages.delivered_ns(watched.flow) == seen.at_ns
-
-
-def test_a_flow_without_packets_is_idle_since_it_is_watched(watched: Watched) -> None:
-    [idle] = watched.passages.events()
-    assert isinstance(idle, Idle)
-    assert idle.since_ns < time.monotonic_ns()
     assert watched.passages.delivered_ns(key(1)) is None
 
 
-def test_violations_are_reported_before_what_ends_a_move(watched: Watched) -> None:
+@pytest.mark.parametrize("written", [False, True], ids=["by us", "by another program"])
+def test_violations_are_reported_before_what_ends_a_move(watched: Watched, written: bool) -> None:
+    """Those of packets that were led there before the write are not of the move."""
     watched.to(B)
+    if written:
+        watched.passages.wrote(watched.flow, time.monotonic_ns())
     began_ns = time.monotonic_ns()
-    late, *seen = watched.to(A, 5)
+    *disturbed, late, seen, idle = watched.to(A, 5)
+    assert disturbed == [Disturbed(watched.flow)] * written
     assert isinstance(late, Violated)
     assert (late.key, late.packets) == (watched.flow, 5)
     assert began_ns < late.at_ns < time.monotonic_ns()
-    assert [type(each) for each in seen] == [Seen, Idle]
-
-
-def test_packets_that_were_led_there_before_the_write(watched: Watched) -> None:
-    """By another program, as by a delete of the filter that was to be deleted."""
-    watched.to(B)
-    watched.passages.wrote(watched.flow, time.monotonic_ns())
-    disturbed, late, *_ = watched.to(A, 5)
-    assert disturbed == Disturbed(watched.flow)
-    assert isinstance(late, Violated)
+    assert [type(each) for each in (seen, idle)] == [Seen, Idle]
 
 
 def test_violations_of_a_move_that_is_over_are_nobodys(watched: Watched) -> None:
     watched.to(B)
-    for _ in range(3):
-        watched.sender.send(b"x")
-        watched.receiver.recv(1)
     watched.nic.insert(Match.of(watched.flow), A, watched.location)
     watched.sender.send(b"x")
     watched.receiver.recv(1)
