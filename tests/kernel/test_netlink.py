@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import errno
-import socket
 import struct
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.netlink import rtnl
-from atfnd.kernel.netlink.requests import DUMP, Changes, Netlink, attribute, messages
+from atfnd.kernel.netlink.requests import DUMP, Netlink, attribute, messages
 from atfnd.kernel.netlink.rtnl import Link
 
 __all__: list[str] = []
@@ -113,39 +111,3 @@ def test_messages_come_as_they_were_sent(payloads: list[bytes]) -> None:
     )
     expected = [(16, MULTI, number, each) for number, each in enumerate(payloads)]
     assert [tuple(each) for each in messages(datagram)] == expected
-
-
-class Hears:
-    """A socket with these datagrams waiting, each with the port it came from, or an error."""
-
-    def __init__(self, *waiting: tuple[bytes, int] | int) -> None:
-        self.waiting = list(waiting)
-
-    def setblocking(self, flag: bool) -> None: ...
-
-    def recvfrom(self, most: int) -> tuple[bytes, tuple[int, int]]:
-        if not self.waiting:
-            raise BlockingIOError
-        match self.waiting.pop(0):
-            case int(code):
-                raise OSError(code, "refused")
-            case datagram, port:
-                return datagram, (port, 0)
-
-
-def changes(*waiting: tuple[bytes, int] | int) -> Changes[int]:
-    return Changes(cast(socket.socket, Hears(*waiting)), lambda datagram: datagram)
-
-
-def test_all_that_waits_is_drained_but_what_another_process_sent() -> None:
-    listening = changes((b"\1\2", 0), (b"\3", 4711), (b"\2\4", 0))
-    assert listening.drain() == {1, 2, 4}
-    assert listening.drain() == set()
-
-
-def test_lost_notifications_are_said_once_and_another_error_is_raised() -> None:
-    listening = changes((b"\1", 0), errno.ENOBUFS, (b"\2", 0))
-    assert listening.drain() is None
-    assert listening.drain() == set()
-    with pytest.raises(OSError, match="refused"):
-        changes(errno.EBADF).drain()

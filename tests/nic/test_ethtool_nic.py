@@ -13,13 +13,10 @@ import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
-from atfnd.model import Actuator, Match, Queue, Rss
+from atfnd.model import Actuator, Match, Rss
 from atfnd.model.reception import OF_NAPI
-from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
-from atfnd.nic.ethtool.queues import Queues
 from tests.nic.interfaces import QUEUES, Namespace, a_namespace
 
 __all__: list[str] = []
@@ -128,35 +125,6 @@ def test_a_borrowed_thread_is_none_that_lasts(nic: EthtoolNic) -> None:
         nic.probe()
 
 
-def test_a_thread_that_always_polls_is_not_waited_for(
-    nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel would wait for an empty ring, and a sender decides when that is."""
-    nic.probe()
-    assert "threaded:1" in nic.settings(), "a kernel before 6.17"
-    nic.write_setting("threaded:1", "1")
-    with monkeypatch.context() as polling:
-        polling.setattr(napi_switches, "asleep", lambda _: False)
-        with pytest.raises(OSError, match="polls without a pause") as refused:
-            nic.write_setting("threaded:1", "0")
-    assert refused.value.errno == errno.EBUSY
-    assert nic.setting("threaded:1") == "1"
-    nic.write_setting("threaded:1", "0")
-    assert switched(nic) == [False] * QUEUES
-
-
-def test_where_the_kernel_cannot_the_device_is_switched(
-    nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(*_: object, **__: object) -> None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-    monkeypatch.setattr(NetdevFamily, "set_polling", refuses)
-    nic.probe()
-    assert nic.settings()["threaded"] == "0"
-    assert "threaded:0" not in nic.settings()
-
-
 def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
     make_threaded(net)
     queues = nic.queues()
@@ -176,35 +144,6 @@ def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
         with pytest.raises(OSError, match=r"Invalid argument|no queue") as refused:
             nic.set_queue_cpu(index, cpu)
         assert refused.value.errno == errno.EINVAL
-
-
-def test_threads_alone_tell_the_napis(nic: EthtoolNic, net: Namespace) -> None:
-    """As on a kernel that lists none: threads by their names, and queues by their order."""
-    net.ip("link set v0 name aslongasitmaybe")
-    with (
-        closing(Interface("aslongasitmaybe", net.path)) as interface,
-        closing(Queues(interface, None)) as queues,
-    ):
-        assert {queue.threaded for queue in queues.read()} == {None}
-        interface.write("threaded", "1")
-        assert queues.read() == nic.queues()
-        assert all(queue.threaded and queue.pid for queue in queues.read())
-        interface.write("threaded", "0")
-        assert {queue.threaded for queue in queues.read()} == {None}
-
-
-def test_down_and_up(nic: EthtoolNic, net: Namespace) -> None:
-    before = {queue.napi_id for queue in nic.queues()}
-    net.ip("link set v0 down")
-    assert not nic.up()
-    assert nic.queues() == tuple(Queue(i, None, None, None, None, None) for i in range(QUEUES))
-    with pytest.raises(OSError, match="the link is down") as refused:
-        nic.set_queue_cpu(0, CPUS[0])
-    assert refused.value.errno == errno.ENETDOWN
-    net.ip("link set v0 up")
-    after = {queue.napi_id for queue in nic.queues()}
-    assert None not in after
-    assert not before & after
 
 
 SETTINGS = [

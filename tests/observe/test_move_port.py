@@ -15,7 +15,6 @@ import pytest
 
 from atfnd.kernel import interface
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.netlink import requests
 from atfnd.kernel.netlink.netdev import (
     NAPI_DEFER_HARD_IRQS,
     NAPI_GRO_FLUSH_TIMEOUT,
@@ -68,20 +67,6 @@ def sysctls(root: Path, busy_poll: str, busy_read: str) -> Path:
     (core / "busy_poll").write_text(busy_poll)
     (core / "busy_read").write_text(busy_read)
     return root
-
-
-def test_what_is_read_again_and_again_opens_nothing_anew(
-    other: Other, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A socket in another namespace takes a thread: longer than all that is read."""
-    view = other.facts
-    before = read_port(view, other.interface, None)
-
-    def opened(*given: object) -> None:
-        raise AssertionError(f"opened {given}")
-
-    monkeypatch.setattr(requests, "open_socket", opened)
-    assert read_port(view, other.interface, None) == before
 
 
 def test_all_is_known_of_the_lab(lab: Lab, tmp_path: Path) -> None:
@@ -208,10 +193,3 @@ def test_an_interrupt_is_on_its_way_for_some_time(other: Other) -> None:
     assert port.rings[0].irq_ns > 0
     assert {ring.irq_ns for ring in port.rings[1:]} == {0}
     assert pipe_ns(port.rings[0], Times()) > pipe_ns(port.rings[1], Times())
-
-
-def test_an_interface_that_is_gone(other: Other) -> None:
-    view = other.facts
-    other.net.ip("link del v0")
-    with pytest.raises(OSError, match="No such device"):
-        read_port(view, other.interface, None)

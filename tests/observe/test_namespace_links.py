@@ -9,7 +9,6 @@ from contextlib import closing
 import pytest
 
 from atfnd.kernel.netlink import rtnl
-from atfnd.kernel.netlink.requests import Netlink
 from atfnd.observe.nics.namespace_links import NamespaceLinks
 from tests.labs import packed
 from tests.nic.interfaces import Namespace, a_namespace
@@ -117,26 +116,3 @@ def test_a_flow_whose_answers_go_by_a_tunnel(
     nic.ip(f"{option} route add {reached} dev vx0 table 7")
     nic.ip(f"{option} rule add from {local} table 7")
     assert nic.tunnel(local, remote) == f"vx0 ({kind})"
-
-
-def test_a_route_is_asked_for_once(nic: Nic, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    request = Netlink.request
-
-    def counted(self: Netlink, kind: int, payload: bytes, flags: int = 0) -> list[bytes]:
-        asked.append(kind)
-        return request(self, kind, payload, flags)
-
-    nic.tunnel("10.99.0.1", "10.98.0.5")
-    monkeypatch.setattr(Netlink, "request", counted)
-    nic.tunnel("10.99.0.1", "10.98.0.5")
-    assert asked == []  # without a tunnel no route matters
-    nic.ip(VXLAN)
-    for _ in range(3):
-        nic.tunnel("10.99.0.1", "10.98.0.5")
-    assert asked == [rtnl.RTM_GETROUTE]
-
-
-def test_a_namespace_that_has_gone() -> None:
-    with pytest.raises(FileNotFoundError):
-        NamespaceLinks.of("/run/netns/no-such-namespace")
