@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The lab NIC's filter table: bounded, consistent, shared between processes, and crash-safe."""
+"""The lab NIC's filter table: bounded and consistent."""
 
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from atfnd.model import Filter, Match
 from atfnd.nic.lab.nic import LabNic
 from tests.labs import Lab, a_lab
-from tests.wait import until
 
 __all__: list[str] = []
 
@@ -114,52 +110,3 @@ def test_masks_are_bounded_and_come_back(lab: Lab) -> None:
     lab.nic.delete(7)
     lab.nic.insert(ANY, 0, 7)
     assert [rule.match for rule in lab.nic.filters()][6] == ANY
-
-
-WRITER = """
-import random, sys
-from atfnd.nic.lab.nic import LabNic
-from tests.nic.test_lab_table import ANY, exact
-nic, choose = LabNic(sys.argv[1]), random.Random(int(sys.argv[2]))
-print("ready", flush=True)
-while True:
-    try:
-        number = choose.randrange(64)
-        match = ANY._replace(protocol=number) if number < 16 else exact(number)
-        if choose.random() < 0.5:
-            nic.insert(match, choose.randrange(4), choose.choice([None, choose.randrange(32)]))
-        else:
-            nic.delete(choose.randrange(32))
-    except OSError as error:
-        if error.errno not in (2, 17, 28):
-            raise
-"""
-
-
-def test_writers_in_several_processes_killed_at_any_time() -> None:
-    """What is listed is all there is: the rest is free, each match is there once, all can go."""
-    with a_lab(queues=4, slots=32) as lab:
-        for seed in range(0, 12, 2):
-            writers = [
-                subprocess.Popen(
-                    [sys.executable, "-c", WRITER, lab.name, str(seed + i)],
-                    stdout=subprocess.PIPE,
-                    cwd=Path(__file__).parents[2],
-                )
-                for i in range(2)
-            ]
-            for writer in writers:
-                assert writer.stdout is not None
-                assert writer.stdout.readline() == b"ready\n"
-            until(lab.nic.filters, "a filter")
-            for writer in writers:
-                assert writer.poll() is None
-                writer.kill()
-                writer.communicate()
-            rules = lab.nic.filters()
-            assert len({rule.match for rule in rules}) == len(rules)
-            for _ in range(2):
-                fill(lab.nic)
-                for rule in lab.nic.filters():
-                    lab.nic.delete(rule.location)
-                assert lab.nic.filters() == []

@@ -82,21 +82,6 @@ def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
     assert reported(observer) == [RIGHT] * 10
 
 
-def test_where_all_go_to_their_own_core_nothing_of_this_holds(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    observer = watch(shared_lab, report_again_ns=AT_ONCE)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(RIGHT)
-    lockstep(*pair, times=100)
-    assert reported(observer) == []
-    on_cpu(WRONG)
-    lockstep(*pair)
-    expect(observer, pair, RIGHT)
-    lockstep(*pair)
-    assert reported(observer) == [WRONG] * 2
-
-
 def test_an_adopted_socket_is_reported_where_its_packets_arrive_until_it_is_said_to_belong_there(
     shared_lab: Lab, watch: Watch
 ) -> None:

@@ -120,19 +120,6 @@ def test_every_read_is_counted_by_thread_and_by_both_cpus(shared_lab: Lab, watch
     )
 
 
-def test_nothing_is_kept_from_one_survey_to_the_next(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
-    pair = directed(shared_lab, shared_lab.udp_pair)
-    on_cpu(RIGHT)
-    for times in (4, 9):
-        assert observer.begin_survey()
-        lockstep(*pair, times=times, size=10)
-        [row] = surveyed(observer).rows
-        assert (row.bytes, row.calls) == (10 * times, times)
-    lockstep(*pair, times=3, size=10)
-    assert surveyed(observer) == Survey((), 0)
-
-
 def test_threads_of_one_process_are_told_apart(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab)
     pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]

@@ -13,6 +13,7 @@ import pytest
 from atfnd.model import FlowKey, Protocol
 from atfnd.observe.sockets.socket_lookup import SocketLookup
 from tests.kernel.netns import APP4, APP6, PEER4, PEER6, Net, packed
+from tests.labs import key_of
 from tests.observe.observing import cookie
 from tests.wait import until
 
@@ -30,11 +31,6 @@ def net() -> Iterator[Net]:
 def lookup(net: Net) -> Iterator[SocketLookup]:
     with closing(SocketLookup(net.path)) as lookup:
         yield lookup
-
-
-def key_of(made: socket.socket, protocol: Protocol) -> FlowKey:
-    local, remote = made.getsockname(), made.getpeername()
-    return FlowKey(protocol, packed(local[0]), local[1], packed(remote[0]), remote[1])
 
 
 def listening(net: Net, family: int) -> socket.socket:

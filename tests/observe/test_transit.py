@@ -8,7 +8,6 @@ changes and the new queue delivers.
 
 from __future__ import annotations
 
-import errno
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -148,28 +147,6 @@ def test_every_packet_left_behind_is_an_event_of_its_move(lab: Lab, transit: Tra
     assert transit.lost() == 0
 
 
-def test_a_full_or_repeated_watch_is_refused() -> None:
-    with closing(Transit(flows=1)) as transit:
-        transit.begin(1, 1, 8, 9)
-        for of, code in ((1, errno.EEXIST), (2, errno.E2BIG)):
-            with pytest.raises(OSError, match="map update") as refused:
-                transit.begin(of, 2, 8, 9)
-            assert refused.value.errno == code
-        for napi_id in range(100, 116):
-            transit.watch(napi_id, None)
-        with pytest.raises(OSError, match="watch") as refused:
-            transit.watch(200, None)
-        assert refused.value.errno == errno.ENOSPC
-        transit.unwatch(100)
-        with pytest.raises(OSError, match="watch") as refused:
-            transit.watch(101, None)
-        assert refused.value.errno == errno.EEXIST
-        transit.watch(200, None)
-        for call in (transit.unwatch, transit.answer, transit.idle):
-            with pytest.raises(KeyError):
-                call(100)
-
-
 def test_a_ring_is_drained_by_a_poll_that_began_after_the_question(
     lab: Lab, transit: Transit
 ) -> None:
@@ -221,20 +198,6 @@ def test_a_ring_that_a_timer_will_poll_is_not_idle(lab: Lab, transit: Transit) -
         assert not transit.idle(napi_a)
     assert moving.receiver.recv(1) == b"x"
     until(lambda: transit.idle(napi_a), "its timer has run out")
-
-
-def test_how_fast_a_ring_that_is_never_empty_is_polled(lab: Lab, transit: Transit) -> None:
-    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
-    queue = moving.queues[A]
-    assert queue.napi_id is not None
-    began_ns = time.monotonic_ns()
-    moving.deliver(3)
-    assert transit.served(queue.napi_id) == (0, 0)  # each poll found little, and then nothing
-    moving.while_stalled(lambda: moving.leave_behind([b"x"] * 200))
-    until(lambda: transit.served(queue.napi_id or 0)[0] >= 200 - 64, "three polls of 64, and 8")
-    packets, took_ns = transit.served(queue.napi_id)
-    assert packets == 200 - 64
-    assert 0 < took_ns < time.monotonic_ns() - began_ns
 
 
 class Watched:
