@@ -60,12 +60,6 @@ def a_listener(lab: Lab, role: str, family: int, port: int, address: str) -> soc
     return made
 
 
-def connect(lab: Lab, family: int, address: str, port: int) -> socket.socket:
-    made = lab.open("host", family, socket.SOCK_STREAM)
-    made.connect((address, port))
-    return made
-
-
 def any_of(family: int) -> bytes:
     return bytes(4 if family == V4 else 16)
 
@@ -82,7 +76,8 @@ def test_a_connect_is_reported_before_its_syn_and_when_it_was_answered(
     a_listener(lab, "peer", family, 80, PEER[family])
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before_ns = time.monotonic_ns()
-    made = connect(lab, family, PEER[family], 80)
+    made = lab.open("host", family, socket.SOCK_STREAM)
+    made.connect((PEER[family], 80))
     after_ns = time.monotonic_ns()
     connecting, connected = reported(births)
     key = FlowKey(
@@ -110,7 +105,8 @@ def test_a_connect_is_reported_before_its_syn_and_when_it_was_answered(
 
 def test_a_mapped_connect_is_an_ipv4_flow(lab: Lab, births: Births) -> None:
     a_listener(lab, "peer", V4, 80, PEER[V4])
-    made = connect(lab, V6, f"::ffff:{PEER[V4]}", 80)
+    made = lab.open("host", V6, socket.SOCK_STREAM)
+    made.connect((f"::ffff:{PEER[V4]}", 80))
     key = FlowKey(Protocol.TCP, packed(HOST4), made.getsockname()[1], packed(PEER[V4]), 80)
     events = reported(births)
     assert [each.key for each in events if isinstance(each, Connecting | Connected)] == [key, key]
@@ -132,12 +128,15 @@ def test_a_refused_connect_ends(lab: Lab, births: Births) -> None:
     assert [type(each) for each in reported(births)] == [Connecting, SocketGone]
 
 
-def test_a_listener_and_its_end_are_reported(lab: Lab, births: Births) -> None:
+@pytest.mark.parametrize("cpus", [frozenset({0}), os.sched_getaffinity(0)])
+def test_a_listener_and_its_end_are_reported(lab: Lab, births: Births, cpus: Set[int]) -> None:
+    os.sched_setaffinity(0, cpus)
     made = a_listener(lab, "host", V4, 80, HOST4)
     (listening,) = reported(births)
     assert isinstance(listening, Listening)
     assert listening.key == FlowKey(Protocol.TCP, packed(HOST4), 80, any_of(V4), 0)
     assert listening.cookie == cookie(made)
+    assert listening.pinned == (len(cpus) == 1)
     assert listening.thread is not None
     assert listening.thread.tid == threading.get_native_id()
     made.listen(200)  # only its backlog is another
@@ -192,16 +191,6 @@ def test_a_sole_listener_is_reported_and_when_another_joins(
     assert [each.alone for each in listens] == [alone]
     assert [each.pid for each in forked] == [pid] * forks
     assert all(each.at_ns > listens[0].at_ns for each in forked)
-
-
-@pytest.mark.parametrize("cpus", [frozenset({0}), os.sched_getaffinity(0)])
-def test_it_is_reported_whether_a_listener_is_pinned(
-    lab: Lab, births: Births, cpus: Set[int]
-) -> None:
-    os.sched_setaffinity(0, cpus)
-    a_listener(lab, "host", V4, 80, HOST4)
-    listens = [each for each in reported(births) if isinstance(each, Listening)]
-    assert [each.pinned for each in listens] == [len(cpus) == 1]
 
 
 @pytest.mark.parametrize("v6only", [False, True])
