@@ -187,7 +187,7 @@ EXT, MAC_EXT, RSS = 1 << 31, 1 << 30, 1 << 29
         ({"flow_type": 0x13}, "flow-type 0x13 action 1"),
         (
             {"flow_type": 5, "h_u": tcp6(h=True), "m_u": tcp6(h=False)},
-            "flow-type tcp6 src-ip 2001:db8::1 dst-ip 2001:db8::2 tos 1 src-port 7 dst-port 443 "
+            "flow-type tcp6 src-ip 2001:db8::1 dst-ip 2001:db8::2 tclass 1 src-port 7 dst-port 443 "
             "action 1",
         ),
     ],

@@ -16,7 +16,9 @@ from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
 from atfnd.model import Actuator, Match, Rss
 from atfnd.model.reception import OF_NAPI
+from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
+from atfnd.nic.ethtool.queues import Queues
 from tests.nic.interfaces import QUEUES, Namespace, a_namespace
 
 __all__: list[str] = []
@@ -106,6 +108,23 @@ def test_one_napi_gets_a_thread_where_the_kernel_can_and_else_all(nic: EthtoolNi
     assert nic.setting("threaded:99") is None
 
 
+def test_a_thread_that_always_polls_is_not_waited_for(
+    nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would wait for an empty ring, and a sender decides when that is."""
+    nic.probe()
+    assert "threaded:1" in nic.settings(), "a kernel before 6.17"
+    nic.write_setting("threaded:1", "1")
+    with monkeypatch.context() as polling:
+        polling.setattr(napi_switches, "asleep", lambda _: False)
+        with pytest.raises(OSError, match="polls without a pause") as refused:
+            nic.write_setting("threaded:1", "0")
+    assert refused.value.errno == errno.EBUSY
+    assert nic.setting("threaded:1") == "1"
+    nic.write_setting("threaded:1", "0")
+    assert switched(nic) == [False] * QUEUES
+
+
 def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
     make_threaded(net)
     queues = nic.queues()
@@ -125,6 +144,21 @@ def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
         with pytest.raises(OSError, match=r"Invalid argument|no queue") as refused:
             nic.set_queue_cpu(index, cpu)
         assert refused.value.errno == errno.EINVAL
+
+
+def test_threads_alone_tell_the_napis(nic: EthtoolNic, net: Namespace) -> None:
+    """As on a kernel that lists none: threads by their names, and queues by their order."""
+    net.ip("link set v0 name aslongasitmaybe")
+    with (
+        closing(Interface("aslongasitmaybe", net.path)) as interface,
+        closing(Queues(interface, None)) as queues,
+    ):
+        assert {queue.threaded for queue in queues.read()} == {None}
+        interface.write("threaded", "1")
+        assert queues.read() == nic.queues()
+        assert all(queue.threaded and queue.pid for queue in queues.read())
+        interface.write("threaded", "0")
+        assert {queue.threaded for queue in queues.read()} == {None}
 
 
 SETTINGS = [

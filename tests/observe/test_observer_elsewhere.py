@@ -12,7 +12,18 @@ import pytest
 from atfnd.model import SocketSeen
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observe.observing import RIGHT, WRONG, Pair, Watch, cookie, directed, lockstep, on_cpu
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Pair,
+    Watch,
+    cookie,
+    directed,
+    lockstep,
+    napis,
+    on_cpu,
+    wanders_to,
+)
 
 __all__: list[str] = []
 
@@ -95,3 +106,32 @@ def test_an_adopted_socket_is_reported_where_its_packets_arrive_until_it_is_said
     expect(observer, pair, RIGHT)
     lockstep(*pair, times=10)
     assert reported(observer) == []
+
+
+def test_what_rfs_hands_to_a_pinned_thread_alone_came_to_the_wrong_queue(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """All is processed where it is read; the queues are said to be polled on WRONG."""
+    observer, nic = watch(shared_lab, report_again_ns=AT_ONCE), shared_lab.nic
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    watched = napis(shared_lab)
+
+    def arrivals() -> set[int | None]:
+        """The CPU of the packets in each report of two uses."""
+        lockstep(*pair, times=2)
+        return {each.rx_cpu for each in observer.drain() if isinstance(each, SocketSeen)}
+
+    observer.watch([nic.netns], dict(list(watched.items())[1:]))
+    observer.hands_on(nic.name, dict.fromkeys(watched, WRONG))
+    observer.watch([nic.netns], watched)  # it holds for queues that are watched later
+    wanders_to(RIGHT)
+    assert arrivals() <= {RIGHT}  # of a moment elsewhere, at most
+    on_cpu(RIGHT)
+    assert arrivals() == {WRONG}
+    observer.hands_on(nic.name, dict.fromkeys(watched, RIGHT))
+    assert arrivals() == set()
+    observer.hands_on(nic.name, dict.fromkeys(watched, WRONG))
+    assert arrivals() == {WRONG}
+    observer.watch([], {})  # it ends with them
+    observer.watch([nic.netns], watched)
+    assert arrivals() == set()
