@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from typing import NamedTuple
+from contextlib import closing
 
 import pytest
 
@@ -16,7 +14,9 @@ from atfnd.kernel.netlink.conntrack import Conntrack, counts_bytes
 from atfnd.kernel.netlink.requests import Netlink
 from atfnd.model import FlowKey, Protocol, TranslatedFlow
 from tests.kernel.masquerade import flush, masquerade
-from tests.kernel.netns import Net, packed
+from tests.kernel.netns import packed
+from tests.observe.forwards import ForwardingNet as Bed
+from tests.observe.forwards import forwarding_net
 
 __all__: list[str] = []
 
@@ -26,38 +26,19 @@ ICMP, ECHO = socket.IPPROTO_ICMP, bytes.fromhex("0800f7ff00000000")
 PORT, PAYLOAD, HEADERS = 9, 100, 20 + 8  # IPv4, UDP
 
 
-class Bed(NamedTuple):
-    gen: Net
-    forwards: Net
-    sink: Net
-
-    def translated(self, least_bytes: int = 0) -> list[TranslatedFlow]:
-        with closing(Conntrack(self.forwards.path)) as table:
-            return [each for some in table.translated(least_bytes) for each in some]
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
-
-
 @pytest.fixture
 def bed() -> Iterator[Bed]:
-    with ExitStack() as stack:
-        made = Bed(Net(stack), Net(stack), Net(stack))
-        host = made.forwards.name
-        for far, device, near, prefix in (
-            (made.gen, "g0", "f0", 0),
-            (made.sink, "s0", "f1", 1),
-        ):
-            ip(*f"link add {near} netns {host} type veth peer name {device}".split(),
-               "netns", far.name)  # fmt: skip
-            for net, name, last in ((host, near, 1), (far.name, device, 2)):
-                ip("-n", net, "addr", "add", f"10.78.{prefix}.{last}/24", "dev", name)
-                ip("-n", net, "addr", "add", f"fd78:{prefix}::{last}/64", "dev", name, "nodad")
-                ip("-n", net, "link", "set", name, "up")
-            ip("-n", far.name, "route", "add", "default", "via", f"10.78.{prefix}.1")
-            ip("-n", far.name, "-6", "route", "add", "default", "via", f"fd78:{prefix}::1")
+    with forwarding_net() as made:
+        for far, device, near, prefix in (("gen", "g0", "f0", 0), ("sink", "s0", "f1", 1)):
+            for where, name, last in (("forwards", near, 1), (far, device, 2)):
+                made.ip(where, f"addr add fd78:{prefix}::{last}/64 dev {name} nodad")
+            made.ip(far, f"-6 route add default via fd78:{prefix}::1")
         yield made
+
+
+def translated(bed: Bed, least_bytes: int = 0) -> list[TranslatedFlow]:
+    with closing(Conntrack(bed.forwards.path)) as table:
+        return [each for some in table.translated(least_bytes) for each in some]
 
 
 def echoed(bed: Bed, messages: int = 3) -> int:
@@ -85,27 +66,21 @@ def key(local: str, local_port: int, remote: str, remote_port: int) -> FlowKey:
 def test_both_directions_are_flows_as_they_come_in_with_their_bytes(bed: Bed) -> None:
     masquerade(bed.forwards.path)
     port = echoed(bed)
-    (found,) = bed.translated()
+    (found,) = translated(bed)
     assert found.original == key(SINK, PORT, GEN, port)
     assert found.reply == key(OUT, found.reply.local_port, SINK, PORT)
     assert found.original_bytes == 3 * (PAYLOAD + HEADERS)
     assert found.reply_bytes == 3 * (2 * PAYLOAD + HEADERS)
     assert counts_bytes(bed.forwards.path)
-
-
-def test_what_has_had_fewer_bytes_is_left_out(bed: Bed) -> None:
-    masquerade(bed.forwards.path)
-    echoed(bed)
-    (found,) = bed.translated()
     assert found.bytes is not None
-    assert bed.translated(found.bytes) == [found]
-    assert bed.translated(found.bytes + 1) == []
+    assert translated(bed, found.bytes) == [found]
+    assert translated(bed, found.bytes + 1) == []
 
 
 def test_without_accounting_bytes_are_not_known(bed: Bed) -> None:
     masquerade(bed.forwards.path, counts=False)
     echoed(bed)
-    (found,) = bed.translated()
+    (found,) = translated(bed)
     assert (found.original_bytes, found.reply_bytes, found.bytes) == (None, None, None)
     assert not counts_bytes(bed.forwards.path)
 
@@ -121,7 +96,7 @@ def test_a_flow_of_ipv6_is_read_as_well(bed: Bed) -> None:
     _, source = sink.recvfrom(PAYLOAD)
     assert source[0] == OUT6
     sink.sendto(bytes(PAYLOAD), source)
-    (found,) = bed.translated()
+    (found,) = translated(bed)
     assert found.original == key(SINK6, PORT, GEN6, sender.getsockname()[1])
     assert found.reply == key(OUT6, source[1], SINK6, PORT)
     with closing(Conntrack(bed.forwards.path)) as table:
@@ -140,29 +115,22 @@ def test_what_is_forwarded_as_it_is_or_was_never_answered_is_left_out(bed: Bed) 
     local = bed.gen.socket(socket.AF_INET, socket.SOCK_DGRAM)
     local.connect(("10.78.0.1", PORT))
     local.send(bytes(PAYLOAD))  # answered by ICMP, and not translated
-    assert bed.translated() == []
+    assert translated(bed) == []
 
 
 def test_one_is_found_by_either_tuple_until_it_has_ended(bed: Bed) -> None:
+    """Each direction comes in by the interface of the route to its source."""
     masquerade(bed.forwards.path)
     echoed(bed)
-    (known,) = bed.translated()
-    with closing(Conntrack(bed.forwards.path)) as table:
-        assert table.find(known.original) == table.find(known.reply) == known
-        assert table.find(known.original._replace(remote_port=1)) is None
-        flush(bed.forwards.path)
-        assert table.find(known.original) is table.find(known.reply) is None
-
-
-def test_the_interface_that_a_direction_comes_in_by_is_that_of_the_route_to_its_source(
-    bed: Bed,
-) -> None:
-    masquerade(bed.forwards.path)
-    echoed(bed)
-    (found,) = bed.translated()
+    (found,) = translated(bed)
     names = {index: each.name for index, each in rtnl.links(bed.forwards.path).items()}
     with closing(Netlink(socket.NETLINK_ROUTE, bed.forwards.path)) as routes:
         came = [rtnl.route(routes, None, each.remote) for each in (found.original, found.reply)]
         ours = rtnl.route(routes, None, packed(OUT))
     assert [names[each or 0] for each in came] == ["f0", "f1"]
     assert names[ours or 0] == "lo"  # what the machine itself has sent comes in by none
+    with closing(Conntrack(bed.forwards.path)) as table:
+        assert table.find(found.original) == table.find(found.reply) == found
+        assert table.find(found.original._replace(remote_port=1)) is None
+        flush(bed.forwards.path)
+        assert table.find(found.original) is table.find(found.reply) is None

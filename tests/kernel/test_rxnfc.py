@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from atfnd.kernel.ethtool.flow_spec import RX_CLS_LOC_ANY
 from atfnd.kernel.ethtool.rxnfc import Rxnfc, RxnfcCount
 from atfnd.model import Filter, Match, Protocol
 from tests.kernel.test_flow_spec import Rxnfc as Struct
@@ -41,7 +40,6 @@ class Driver:
         self.none = errno.ENOENT  # what it says where no rule is
         self.counts_more = 0  # in the answer to GRXCLSRLALL
         self.buffers: dict[int, int] = {}  # their sizes, by address
-        self.asked: list[int] = []
         self.grows = 0  # rules that come whenever they are counted
 
     def ioctl(self, descriptor: int, request: int, ifreq: bytes) -> None:
@@ -50,7 +48,6 @@ class Driver:
         assert name.rstrip(b"\0").decode() == NAME
         os.fstat(descriptor)  # it is open
         info = Struct.from_address(address)
-        self.asked.append(info.cmd)
         if self.refusals[info.cmd] and (code := self.refusals[info.cmd].popleft()):
             raise OSError(code, os.strerror(code))
         getattr(self, f"_{info.cmd:02x}")(info, address)
@@ -131,23 +128,18 @@ def rxnfc(driver: Driver) -> Iterator[Rxnfc]:
     made.close()
 
 
-def test_it_closes_its_socket(driver: Driver) -> None:
+def test_receive_queues(driver: Driver) -> None:
     made = Rxnfc(NAME)
+    assert made.rings() == 6
     made.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         made.rings()
-
-
-def test_receive_queues(driver: Driver, rxnfc: Rxnfc) -> None:
-    assert rxnfc.rings() == 6
-    assert driver.asked == [GRXRINGS]
 
 
 @pytest.mark.parametrize(("flags", "on"), [(0, False), (FLAG_NTUPLE, True), (~FLAG_NTUPLE, False)])
 def test_the_feature(driver: Driver, rxnfc: Rxnfc, flags: int, on: bool) -> None:
     driver.flags = flags & 0xFFFFFFFF
     assert rxnfc.ntuple_on() is on
-    assert driver.asked == [GFLAGS]
 
 
 @pytest.mark.parametrize("chooses", [True, False])
@@ -159,34 +151,24 @@ def test_how_many_rules_in_how_large_a_table(driver: Driver, rxnfc: Rxnfc, choos
     assert rxnfc.count() == RxnfcCount(1, 0, chooses)
 
 
-@pytest.mark.parametrize("location", [0, 1, 77])
-def test_a_rule_is_where_it_was_put(driver: Driver, rxnfc: Rxnfc, location: int) -> None:
-    assert rxnfc.insert(match(1), 3, location) == location
-    assert list(driver.table) == [location]
-    assert rxnfc.filter(location) == Filter(location, match(1), 3)
-
-
 def test_the_driver_chooses_a_location(driver: Driver, rxnfc: Rxnfc) -> None:
     driver.table[127] = bytes(Struct().fs)
     assert rxnfc.insert(match(1), 3, None) == 126
     assert rxnfc.filter(126) == Filter(126, match(1), 3)
-    assert RX_CLS_LOC_ANY == 0xFFFFFFFF
 
 
-def test_each_rule_is_read_from_its_own_location(driver: Driver, rxnfc: Rxnfc) -> None:
+def test_each_rule_is_where_it_was_put_until_it_is_deleted(driver: Driver, rxnfc: Rxnfc) -> None:
+    assert rxnfc.locations() == ((), 128)
     for number in range(5):
-        rxnfc.insert(match(number), number, 10 + number)
+        assert rxnfc.insert(match(number), number, 10 + number) == 10 + number
     assert rxnfc.locations() == ((10, 11, 12, 13, 14), 128)
     assert [rxnfc.filter(10 + number) for number in range(5)] == [
         Filter(10 + number, match(number), number) for number in range(5)
     ]
-
-
-def test_a_delete_takes_out_the_one_that_is_meant(driver: Driver, rxnfc: Rxnfc) -> None:
-    for location in (0, 4, 5):
-        rxnfc.insert(match(location), 1, location)
-    rxnfc.delete(4)
-    assert sorted(driver.table) == [0, 5]
+    rxnfc.delete(12)
+    assert sorted(driver.table) == [10, 11, 13, 14]
+    driver.counts_more = 1000  # than it wrote: behind the list is nothing of ours
+    assert rxnfc.locations()[0] == (10, 11, 13, 14)
 
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EINVAL])
@@ -197,8 +179,7 @@ def test_no_rule_is_said_in_two_ways(driver: Driver, rxnfc: Rxnfc, code: int) ->
         rxnfc.delete(3)
 
 
-@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.ENODEV, errno.EPERM, errno.EBUSY])
-def test_a_refusal_has_the_drivers_errno(driver: Driver, rxnfc: Rxnfc, code: int) -> None:
+def test_a_refusal_has_the_drivers_errno(driver: Driver, rxnfc: Rxnfc) -> None:
     calls: dict[int, Callable[[], object]] = {
         GRXRINGS: rxnfc.rings,
         GFLAGS: rxnfc.ntuple_on,
@@ -209,11 +190,10 @@ def test_a_refusal_has_the_drivers_errno(driver: Driver, rxnfc: Rxnfc, code: int
         SRXCLSRLINS: lambda: rxnfc.insert(match(1), 1, 1),
     }
     for command, call in calls.items():
-        driver.refusals[command].append(code)
-        with pytest.raises(OSError, match=os.strerror(code)) as refusal:
+        driver.refusals[command].append(errno.EBUSY)
+        with pytest.raises(OSError, match=os.strerror(errno.EBUSY)) as refusal:
             call()
-        assert refusal.value.errno == code
-        assert driver.asked[-1] == command
+        assert refusal.value.errno == errno.EBUSY
     assert driver.table == {}
 
 
@@ -221,18 +201,12 @@ def test_a_long_list_has_room(driver: Driver, rxnfc: Rxnfc) -> None:
     driver.size = 4096
     driver.table = {location: bytes(Struct().fs) for location in range(0, 4000, 2)}
     assert rxnfc.locations() == (tuple(range(0, 4000, 2)), 4096)
-    assert driver.asked == [GRXCLSRLCNT, GRXCLSRLALL]
-
-
-def test_no_rules_is_an_empty_list(driver: Driver, rxnfc: Rxnfc) -> None:
-    assert rxnfc.locations() == ((), 128)
 
 
 def test_a_list_that_grew_meanwhile_is_asked_for_again(driver: Driver, rxnfc: Rxnfc) -> None:
     driver.grows = 3
     locations, _ = rxnfc.locations()
     assert locations == tuple(range(len(driver.table)))
-    assert driver.asked.count(GRXCLSRLALL) > 1
 
 
 def test_a_list_that_never_ends_is_an_error(driver: Driver, rxnfc: Rxnfc) -> None:
@@ -240,11 +214,4 @@ def test_a_list_that_never_ends_is_an_error(driver: Driver, rxnfc: Rxnfc) -> Non
     with pytest.raises(OSError, match="grows faster") as refusal:
         rxnfc.locations()
     assert refusal.value.errno == errno.EMSGSIZE
-    assert 1 < driver.asked.count(GRXCLSRLALL) < 10
-
-
-def test_a_driver_that_counts_more_than_it_wrote(driver: Driver, rxnfc: Rxnfc) -> None:
-    """Behind the list is nothing of ours."""
-    rxnfc.insert(match(1), 1, 5)
-    driver.counts_more = 1000
-    assert rxnfc.locations()[0] == (5,)
+    assert len(driver.refusals[GRXCLSRLALL]) > 90

@@ -29,7 +29,6 @@ CPU3 = "/devices/system/cpu/cpu3"
         (message("offline", CPU3, "cpu"), 3),
         (message("online", "/devices/system/cpu/cpu128", "cpu"), 128),
         (message("add", CPU3, "cpu"), None),
-        (message("change", CPU3, "cpu"), None),
         (message("offline", "/devices/system/memory/memory3", "memory"), None),
         (message("online", "/devices/virtual/net/cpu3", "net"), None),
         (message("offline", "/devices/system/cpu/cpufreq", "cpu"), None),
@@ -42,17 +41,13 @@ def test_messages(said: bytes, cpu: int | None) -> None:
     assert changed_cpu(said) == cpu
 
 
-def test_nothing_has_happened() -> None:
-    with closing(cpu_changes()) as changes:
-        assert not select.select([changes.fileno()], [], [], 0)[0]
-        assert changes.drain() == set()
-
-
 def test_a_process_cannot_pretend_to_be_the_kernel() -> None:
     with (
         closing(cpu_changes()) as changes,
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_KOBJECT_UEVENT) as liar,
     ):
+        assert not select.select([changes.fileno()], [], [], 0)[0]
+        assert changes.drain() == set()
         liar.bind((0, 0))
         with socket.socket(fileno=socket.dup(changes.fileno())) as same:
             port, _ = same.getsockname()

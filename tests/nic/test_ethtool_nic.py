@@ -6,28 +6,20 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
-from atfnd.kernel.interrupts.napi import asleep
-from atfnd.kernel.netlink.netdev import NetdevFamily
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
-from atfnd.model import Action, ActionKind, Actuator, Match, Queue, Rss
-from atfnd.model.reason import Code
+from atfnd.model import Actuator, Match, Rss
 from atfnd.model.reception import OF_NAPI
 from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
-from atfnd.program import queue_cpu, setting
-from atfnd.program.journals.undo_journal import UndoJournal
 from tests.nic.interfaces import QUEUES, Namespace, a_namespace
-from tests.wait import until
 
 __all__: list[str] = []
 
@@ -96,20 +88,10 @@ def switched(nic: EthtoolNic) -> list[bool | None]:
     return [queue.threaded for queue in nic.queues()]
 
 
-def test_all_napis_get_threads_for_a_while(nic: EthtoolNic) -> None:
-    assert nic.settings()["threaded"] == nic.setting("threaded") == "0"
-    nic.write_setting("threaded", "1")
-    assert switched(nic) == [True] * QUEUES
-    nic.write_setting("threaded", "0")
-    assert switched(nic) == [False] * QUEUES
-    with pytest.raises(KeyError):
-        nic.write_setting("threaded:99", "1")
-    assert nic.setting("threaded:99") is None
-
-
-def test_one_napi_gets_a_thread_where_the_kernel_can(nic: EthtoolNic) -> None:
+def test_one_napi_gets_a_thread_where_the_kernel_can_and_else_all(nic: EthtoolNic) -> None:
     """Whether it can (6.17) is found out by writing what is so already."""
     assert "threaded:1" not in nic.settings()
+    assert nic.settings()["threaded"] == nic.setting("threaded") == "0"
     nic.probe()
     assert switched(nic) == [False] * QUEUES
     found = {name for name in nic.settings() if name.startswith("threaded")}
@@ -121,26 +103,9 @@ def test_one_napi_gets_a_thread_where_the_kernel_can(nic: EthtoolNic) -> None:
     assert nic.settings()[name] == nic.setting("threaded:1") == "1"
     nic.write_setting(name, "0")
     assert switched(nic) == [False] * QUEUES
-    assert nic.setting("threaded:1") == "0"
-
-
-def test_a_borrowed_thread_is_none_that_lasts(nic: EthtoolNic) -> None:
-    """One switch, by two names, of the device and of a NAPI."""
-
-    def both(number: str) -> tuple[str | None, str | None]:
-        names = f"threaded{number}", f"napi-thread{number}"
-        found = nic.settings()
-        assert [found[name] for name in names] == [nic.setting(name) for name in names]
-        return found[names[0]], found[names[1]]
-
-    for number in ("", ":1"):
-        nic.write_setting(f"threaded{number}", "1")
-        assert both(number) == ("1", "0")
-        nic.write_setting(f"napi-thread{number}", "1")
-        assert both(number) == ("1", "1")
-        nic.write_setting(f"napi-thread{number}", "0")
-        assert both(number) == ("0", "0")
-        nic.probe()
+    with pytest.raises(KeyError):
+        nic.write_setting("threaded:99", "1")
+    assert nic.setting("threaded:99") is None
 
 
 def test_a_thread_that_always_polls_is_not_waited_for(
@@ -158,27 +123,6 @@ def test_a_thread_that_always_polls_is_not_waited_for(
     assert nic.setting("threaded:1") == "1"
     nic.write_setting("threaded:1", "0")
     assert switched(nic) == [False] * QUEUES
-
-
-def test_a_thread_sleeps_or_not() -> None:
-    with subprocess.Popen(["sleep", "1000"]) as sleeper:
-        until(lambda: asleep(sleeper.pid), "it sleeps")
-        sleeper.kill()
-    assert not asleep(os.getpid())
-    with pytest.raises(FileNotFoundError):
-        asleep(sleeper.pid)
-
-
-def test_where_the_kernel_cannot_the_device_is_switched(
-    nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(*_: object, **__: object) -> None:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-    monkeypatch.setattr(NetdevFamily, "set_polling", refuses)
-    nic.probe()
-    assert nic.settings()["threaded"] == "0"
-    assert "threaded:0" not in nic.settings()
 
 
 def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
@@ -217,49 +161,6 @@ def test_threads_alone_tell_the_napis(nic: EthtoolNic, net: Namespace) -> None:
         assert {queue.threaded for queue in queues.read()} == {None}
 
 
-def test_down_and_up(nic: EthtoolNic, net: Namespace) -> None:
-    before = {queue.napi_id for queue in nic.queues()}
-    net.ip("link set v0 down")
-    assert not nic.up()
-    assert nic.queues() == tuple(Queue(i, None, None, None, None, None) for i in range(QUEUES))
-    with pytest.raises(OSError, match="the link is down") as refused:
-        nic.set_queue_cpu(0, CPUS[0])
-    assert refused.value.errno == errno.ENETDOWN
-    net.ip("link set v0 up")
-    after = {queue.napi_id for queue in nic.queues()}
-    assert None not in after
-    assert not before & after
-
-
-def test_a_queues_cpu_is_not_forgotten_while_the_link_is_down(
-    nic: EthtoolNic, net: Namespace, tmp_path: Path
-) -> None:
-    """What cannot be read cannot be put back: a later undo does it."""
-    make_threaded(net)
-    before = nic.setting("queue-cpu:0")
-    assert before is not None
-    with closing(UndoJournal(tmp_path / "originals.journal")) as undo_journal:
-        action = Action(
-            ActionKind.QUEUE_CPU, "v0", None, None, None, CPUS[-1], Code.UNSAID(), "", queue=0
-        )
-        assert queue_cpu.apply(nic, undo_journal, action).errno == 0
-        net.ip("link set v0 down")
-        [undone] = setting.undo(nic, undo_journal)
-        assert (undone.setting, undone.errno) == ("queue-cpu:0", errno.ENETDOWN)
-        assert undo_journal.held("v0")["queue-cpu:0"].original == before
-        assert nic.setting(f"queue-cpu:{QUEUES}") is None
-        net.ip("link set v0 up")
-        [undone] = setting.undo(nic, undo_journal)
-        assert (undone.errno, nic.setting("queue-cpu:0")) == (0, before)
-        assert undo_journal.held("v0") == {}
-
-
-def test_fewer_channels(nic: EthtoolNic, net: Namespace) -> None:
-    net.ethtool("-L v0 rx 2 tx 2")
-    assert len(nic.queues()) == len(nic.stats().queues) == nic.device().channels == 2
-    assert nic.device().channels_max == QUEUES
-
-
 SETTINGS = [
     ("rps-cpus:1", format_cpulist(CPUS), "queues/rx-1/rps_cpus", format_cpumask(CPUS)),
     ("rps-flow-cnt:3", "256", "queues/rx-3/rps_flow_cnt", "256"),
@@ -293,61 +194,39 @@ def test_the_settings_there_are(nic: EthtoolNic) -> None:
             nic.write_setting(name, "nonsense")
 
 
-def test_counters_it_does_not_have(nic: EthtoolNic) -> None:
+def test_fewer_channels_and_counters_it_does_not_have(nic: EthtoolNic, net: Namespace) -> None:
+    net.ethtool("-L v0 rx 2 tx 2")
+    assert len(nic.queues()) == nic.device().channels == 2
+    assert nic.device().channels_max == QUEUES
     stats = nic.stats()
-    assert [(q.index, q.packets, q.by_filter) for q in stats.queues] == [
-        (index, None, None) for index in range(QUEUES)
-    ]
+    found = [(each.index, each.packets, each.by_filter) for each in stats.queues]
+    assert found == [(0, None, None), (1, None, None)]
     assert stats.ring_drops == 0
-
-
-def test_renamed(nic: EthtoolNic, net: Namespace) -> None:
-    """It is the same interface; one that gets its old name is not."""
-    net.ip("link set v0 down")
-    net.ip("link set v0 name w0")
-    net.ip("link set w0 up")
-    net.ip("link add v0 type veth peer name v9")
-    nic.write_setting("rps-cpus:1", str(CPUS[0]))
-    assert net.read("/sys/class/net/w0/queues/rx-1/rps_cpus") != "0"
-    assert (nic.name, nic.up(), len(nic.queues())) == ("v0", True, QUEUES)
-    assert nic.filters() == []
-    assert nic.caps().driver == "veth"
-    assert nic.device().channels == QUEUES
 
 
 def test_gone(nic: EthtoolNic, net: Namespace) -> None:
     """Also when another of its name is there."""
     net.ip("link del v0")
     net.ip("link add v0 type veth peer name v9")
-    for call in (nic.up, nic.queues, nic.filters, nic.rss, nic.settings, nic.stats, nic.device):
-        with pytest.raises(OSError, match="No such device") as error:
-            call()
-        assert error.value.errno == errno.ENODEV
-    for change in (
+    for call in (
+        nic.up, nic.queues, nic.filters, nic.rss, nic.settings, nic.stats, nic.device, nic.probe,
+        nic.conflicts,
         lambda: nic.set_queue_cpu(0, CPUS[0]),
         lambda: nic.write_setting("rps-cpus:0", "0"),
         lambda: nic.set_rss(Rss(b"", (0,))),
-        nic.probe,
-        nic.conflicts,
-    ):
+    ):  # fmt: skip
         with pytest.raises(OSError, match="No such device") as error:
-            change()
+            call()
         assert error.value.errno == errno.ENODEV
 
 
-def test_there_is_none(net: Namespace) -> None:
+def test_there_is_none_and_nothing_is_left_open(net: Namespace) -> None:
+    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OperatorError, match="no interface 'v7' in /run/netns"):
         EthtoolNic("v7", net.path)
     with pytest.raises(OperatorError, match="no interface 'v0' in /run/netns/nowhere"):
         EthtoolNic("v0", "/run/netns/nowhere")
-
-
-def test_nothing_is_left_open(net: Namespace) -> None:
-    def opened() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
-    before = opened()
     with closing(EthtoolNic("v0", net.path)) as nic:
         nic.queues(), nic.settings(), nic.conflicts(), nic.probe()
-        assert opened() > before
-    assert opened() == before
+        assert len(os.listdir("/proc/self/fd")) > before
+    assert len(os.listdir("/proc/self/fd")) == before

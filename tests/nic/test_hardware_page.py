@@ -127,15 +127,6 @@ def test_a_driver_has_filters_or_says_what_instead() -> None:
             assert driver.overwrite in (Overwrite.IN_PLACE, Overwrite.BY_MATCH)
 
 
-def test_each_driver_with_filters_says_whether_it_may_have_arfs() -> None:
-    """A driver that may have it is never shown as one that has none."""
-    rows = {line.split("`")[1]: line for line in page().splitlines() if line.startswith("| `")}
-    for name in ("ice", "mlx5_core", "mlx4_en", "bnxt_en", "sfc", "qede", "hns3"):
-        assert rows[name].endswith("| may, with ntuple on |"), name
-    for name in ("ixgbe", "i40e", "iavf"):
-        assert rows[name].endswith("| no |"), name
-
-
 def test_an_unknown_driver_is_expected_to_do_its_worst() -> None:
     for unknown in (driver_of("nobody0"), driver_of(None)):
         assert unknown.actuator is Actuator.LONG_GAP

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Filters of the lab NIC against real packets: which rule a packet hits, and where it goes."""
+"""Filters and RSS of the lab NIC against real packets: which rule a packet hits, and where it goes;
+the hash is the Toeplitz hash of Python."""
 
 from __future__ import annotations
 
+import functools
+import random
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from atfnd.model import Match, Protocol, Rss
-from tests.labs import HOST, PEER, Lab, key_of, packed
+from atfnd.model.toeplitz import MICROSOFT_KEY, rss_hash
+from tests.labs import HOST, PEER, Lab, a_lab, key_of, packed
 from tests.nic.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
 from tests.wait import until
 
@@ -91,130 +95,68 @@ def test_tcp_goes_where_its_rule_says_in_order_and_whole(lab: Lab, family: int) 
     assert counted.bytes > len(data)
 
 
-@pytest.mark.parametrize("protocol", [6, 17, 132])
-def test_every_transport_by_exact_rule(lab: Lab, protocol: int) -> None:
-    rss_to(lab, 0)
-    four = lab.nic.insert(EXACT4._replace(protocol=protocol), 1)
-    six = lab.nic.insert(EXACT6._replace(protocol=protocol), 2)
-    payload = transport(1000, 2000)
-    assert send(lab, ipv4(protocol, PEER4, HOST4, payload)) == (four, 1)
-    assert send(lab, ipv6(protocol, PEER6, HOST6, payload)) == (six, 2)
-    assert send(lab, ipv4(protocol, PEER4, HOST4, transport(1001, 2000))) == (None, 0)
-    assert send(lab, ipv6(protocol, PEER6, HOST6, transport(1000, 2001))) == (None, 0)
-    other = 6 if protocol == 132 else 132
-    assert send(lab, ipv4(other, PEER4, HOST4, payload)) == (None, 0)
+PORTS = transport(1000, 2000)
+FOUR, SIX = ipv4(132, PEER4, HOST4, PORTS), ipv6(132, PEER6, HOST6, PORTS)
+LATER_FRAGMENT = ipv4(132, PEER4, HOST4, PORTS + bytes(4), fragment=100)
+# RFC 8200, 4.6: next header, PadN
+BEHIND_OPTIONS = ipv6(60, PEER6, HOST6, bytes([132, 0, 1, 4, 0, 0, 0, 0]) + PORTS)
+ECHO = ipv4(1, PEER4, HOST4, bytes([8, 0, 0xF7, 0xFF, 0, 0, 0, 0]))
 
 
-WILDCARDS = [
-    ANY4,
-    ANY4._replace(protocol=132),
-    ANY4._replace(src=PEER4, src_prefix=32),
-    ANY4._replace(dst=HOST4, dst_prefix=32),
-    ANY4._replace(src=packed("10.8.0.0"), src_prefix=16),
-    ANY4._replace(dst=packed("10.8.0.0"), dst_prefix=15),
-    ANY4._replace(src=packed("0.0.0.0"), src_prefix=1),
-    ANY4._replace(src_port=1000),
-    ANY4._replace(dst_port=2000),
-    ANY4._replace(protocol=132, dst_port=2000, dst=packed("10.9.0.0"), dst_prefix=24),
-    ANY6,
-    ANY6._replace(protocol=132),
-    ANY6._replace(src=packed("fd00:8::"), src_prefix=32),
-    ANY6._replace(src=packed("fd00:8::"), src_prefix=31),
-    ANY6._replace(dst=HOST6, dst_prefix=128),
-    ANY6._replace(src=PEER6, src_prefix=128, dst_port=2000),
-]
-
-
-@pytest.mark.parametrize("match", WILDCARDS, ids=str)
-def test_wildcards_match_what_they_leave_open(lab: Lab, match: Match) -> None:
+@pytest.mark.parametrize(
+    ("match", "packet", "hits"),
+    [
+        (EXACT4, FOUR, True),
+        (EXACT4._replace(protocol=6), ipv4(6, PEER4, HOST4, PORTS), True),
+        (EXACT4._replace(protocol=17), ipv4(17, PEER4, HOST4, PORTS), True),
+        (EXACT6, SIX, True),
+        (EXACT4, ipv4(132, PEER4, HOST4, transport(1001, 2000)), False),
+        (EXACT6, ipv6(132, PEER6, HOST6, transport(1000, 2001)), False),
+        (EXACT4._replace(protocol=6), FOUR, False),
+        (EXACT4._replace(src=HOST4, dst=PEER4), FOUR, False),
+        (ANY4, FOUR, True),
+        (ANY4, SIX, False),
+        (ANY4._replace(protocol=132), FOUR, True),
+        (ANY4._replace(src=packed("10.8.0.0"), src_prefix=16), FOUR, True),
+        (ANY4._replace(src=packed("10.8.0.2"), src_prefix=31), FOUR, False),
+        (ANY4._replace(dst=packed("10.8.0.0"), dst_prefix=15), FOUR, True),
+        (ANY4._replace(dst=packed("10.8.0.0"), dst_prefix=16), FOUR, False),
+        (ANY4._replace(dst_port=2000), FOUR, True),
+        (ANY4._replace(src_port=2000), FOUR, False),
+        (ANY6._replace(src=packed("fd00:8::"), src_prefix=31), SIX, True),
+        (ANY6._replace(src=PEER6, src_prefix=128, dst_port=2000), SIX, True),
+        # Options do not hide ports; fragments and what is behind an extension header have none.
+        (EXACT4, ipv4(132, PEER4, HOST4, PORTS, options=10), True),
+        (EXACT4, ipv4(132, PEER4, HOST4, PORTS, fragment=MORE_FRAGMENTS), False),
+        (EXACT4, LATER_FRAGMENT, False),
+        (ANY4._replace(src=PEER4, src_prefix=32), LATER_FRAGMENT, True),
+        (EXACT4, ipv4(132, PEER4, HOST4, b"\x03"), False),
+        (EXACT6, BEHIND_OPTIONS, False),
+        (ANY6._replace(protocol=60), BEHIND_OPTIONS, True),
+        (ANY4._replace(protocol=1), ECHO, True),
+    ],
+)
+def test_a_rule_is_hit_by_what_it_matches_and_no_more(
+    lab: Lab, match: Match, packet: bytes, hits: bool
+) -> None:
     rss_to(lab, 0)
     location = lab.nic.insert(match, 3)
     assert lab.nic.filters()[0].match == match
-    payload = transport(1000, 2000)
-    four = ipv4(132, PEER4, HOST4, payload)
-    six = ipv6(132, PEER6, HOST6, payload)
-    assert send(lab, four) == ((location, 3) if match.family == 4 else (None, 0))
-    assert send(lab, six) == ((location, 3) if match.family == 6 else (None, 0))
-
-
-NEAR_MISSES = [
-    ANY4._replace(protocol=17),
-    ANY4._replace(src=packed("10.8.0.2"), src_prefix=31),
-    ANY4._replace(src=packed("128.0.0.0"), src_prefix=1),
-    ANY4._replace(dst=packed("10.8.0.0"), dst_prefix=16),
-    ANY4._replace(src_port=2000),
-    ANY4._replace(dst_port=1000),
-    EXACT4._replace(src=HOST4, dst=PEER4),
-    EXACT4._replace(src_port=2000, dst_port=1000),
-]
-
-
-@pytest.mark.parametrize("match", NEAR_MISSES, ids=str)
-def test_wildcards_leave_the_rest(lab: Lab, match: Match) -> None:
-    rss_to(lab, 0)
-    lab.nic.insert(match, 3)
-    assert send(lab, ipv4(132, PEER4, HOST4, transport(1000, 2000))) == (None, 0)
+    assert send(lab, packet) == ((location, 3) if hits else (None, 0))
 
 
 def test_the_lowest_location_wins(lab: Lab) -> None:
-    rss_to(lab, 0)
-    packet = ipv4(132, PEER4, HOST4, transport(1000, 2000))
-    lab.nic.insert(ANY4, 1, 30)
-    assert send(lab, packet) == (30, 1)
-    lab.nic.insert(EXACT4, 2, 20)
-    assert send(lab, packet) == (20, 2)
-    lab.nic.insert(ANY4._replace(dst_port=2000), 3, 10)
-    assert send(lab, packet) == (10, 3)
-    lab.nic.insert(ANY4._replace(src_port=1000), 1, 40)
-    assert send(lab, packet) == (10, 3)
-    lab.nic.delete(10)
-    assert send(lab, packet) == (20, 2)
-    lab.nic.delete(20)
-    assert send(lab, packet) == (30, 1)
-
-
-def test_fragments_have_no_ports(lab: Lab) -> None:
-    rss_to(lab, 0)
-    lab.nic.insert(EXACT4, 1, 0)
-    addresses = lab.nic.insert(ANY4._replace(protocol=132, src=PEER4, src_prefix=32), 2, 1)
-    payload = transport(1000, 2000) + bytes(4)
-    assert send(lab, ipv4(132, PEER4, HOST4, payload)) == (0, 1)
-    for fragment in (MORE_FRAGMENTS, MORE_FRAGMENTS | 100, 100):
-        assert send(lab, ipv4(132, PEER4, HOST4, payload, fragment=fragment)) == (addresses, 2)
-
-
-@pytest.mark.parametrize("words", [1, 5, 10])
-def test_ip_options_do_not_hide_ports(lab: Lab, words: int) -> None:
-    rss_to(lab, 0)
-    location = lab.nic.insert(EXACT4, 1)
-    packet = ipv4(132, PEER4, HOST4, transport(1000, 2000), options=words)
-    assert send(lab, packet) == (location, 1)
-
-
-def test_behind_an_ipv6_extension_header_there_are_no_ports(lab: Lab) -> None:
-    rss_to(lab, 0)
-    lab.nic.insert(EXACT6, 1)
-    destination_options = bytes([132, 0, 1, 4, 0, 0, 0, 0])  # RFC 8200, 4.6: next header, PadN
-    packet = ipv6(60, PEER6, HOST6, destination_options + transport(1000, 2000))
-    assert send(lab, packet) == (None, 0)
-    location = lab.nic.insert(ANY6._replace(protocol=60), 2)
-    assert send(lab, packet) == (location, 2)
-
-
-def test_a_packet_too_short_for_ports(lab: Lab) -> None:
-    rss_to(lab, 0)
-    lab.nic.insert(EXACT4, 1)
-    assert send(lab, ipv4(132, PEER4, HOST4, b"\x03")) == (None, 0)
-
-
-def test_icmp_goes_by_rss_or_by_a_rule_without_ports(lab: Lab) -> None:
-    rss_to(lab, 0)
-    echo = bytes([8, 0, 0xF7, 0xFF, 0, 0, 0, 0])
-    assert send(lab, ipv4(1, PEER4, HOST4, echo)) == (None, 0)
-    location = lab.nic.insert(ANY4._replace(protocol=1), 3)
-    assert send(lab, ipv4(1, PEER4, HOST4, echo)) == (location, 3)
-    assert lab.nic.stats().queues[0].by_rss == 1
-    assert lab.nic.stats().queues[3].by_filter == 1
+    by_location = {
+        30: ANY4,
+        20: EXACT4,
+        10: ANY4._replace(dst_port=2000),
+        40: ANY4._replace(src_port=1000),
+    }
+    for queue, (location, match) in enumerate(by_location.items()):
+        lab.nic.insert(match, queue, location)
+    for location, queue in ((10, 2), (20, 1), (30, 0), (40, 3)):
+        assert send(lab, FOUR) == (location, queue)
+        lab.nic.delete(location)
 
 
 def test_rss_refuses_what_is_not_there(lab: Lab) -> None:
@@ -227,3 +169,61 @@ def test_rss_refuses_what_is_not_there(lab: Lab) -> None:
         with pytest.raises(OSError, match="RSS"):
             lab.nic.set_rss(bad)
     assert lab.nic.rss() == before
+
+
+KEYS = [MICROSOFT_KEY, random.Random(1).randbytes(40)]
+PACKETS_EACH = 60
+
+
+def counts(lab: Lab) -> list[int]:
+    """Per queue, packets by RSS."""
+    return [queue.by_rss or 0 for queue in lab.nic.stats().queues]
+
+
+def counted(lab: Lab, packets: int) -> bool:
+    return sum(counts(lab)) == packets
+
+
+def packet(choose: random.Random) -> tuple[bytes, int, tuple[bytes, bytes, tuple[int, int] | None]]:
+    """A packet through the lab, its family, and what of it RSS hashes."""
+    family = choose.choice([socket.AF_INET, socket.AF_INET6])
+    bits = b"" if family == socket.AF_INET else choose.randbytes(10)
+    src = packed(PEER[family])[: 4 if bits else 2] + bits + choose.randbytes(2)
+    dst = packed(HOST[family])
+    ports = (choose.randrange(1, 65536), choose.randrange(1, 65536))
+    protocol = choose.choice([6, 17, 132, 47, 1 if family == socket.AF_INET else 58])
+    fragment = choose.choice([0, 0, MORE_FRAGMENTS, 7])
+    payload = transport(*ports)
+    if family == socket.AF_INET6:
+        hashed = ports if protocol in (6, 17, 132) else None
+        return ipv6(protocol, src, dst, payload), family, (src, dst, hashed)
+    hashed = ports if protocol in (6, 17, 132) and not fragment else None
+    options = choose.randrange(4)
+    return ipv4(protocol, src, dst, payload, options, fragment), family, (src, dst, hashed)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=["microsoft", "random"])
+def test_every_bit_of_the_bucket(key: bytes) -> None:
+    """Two tables over 64 queues tell all 7 bits that choose one of the 128 entries."""
+    choose = random.Random(key)
+    with a_lab(queues=64) as lab:
+        for table in (tuple(i % 64 for i in range(128)), tuple(i // 2 for i in range(128))):
+            lab.nic.set_rss(Rss(key, table))
+            assert lab.nic.rss() == Rss(key, table)
+            expected = counts(lab)
+            for _ in range(PACKETS_EACH):
+                data, family, (src, dst, ports) = packet(choose)
+                with lab.open("peer", family, socket.SOCK_RAW, socket.IPPROTO_RAW) as sender:
+                    sender.sendto(data, (HOST[family], 0))
+                expected[table[rss_hash(key, src, dst, ports) % 128]] += 1
+                until(functools.partial(counted, lab, sum(expected)), "it is counted")
+                assert counts(lab) == expected
+
+
+def test_what_is_not_ip_takes_the_first_entry(lab: Lab) -> None:
+    lab.nic.set_rss(Rss(MICROSOFT_KEY, (2, *(0,) * 127)))
+    frame = bytes.fromhex("02000000090102000000090188b5") + bytes(50)
+    with lab.open("wire", socket.AF_PACKET, socket.SOCK_RAW) as wire:
+        wire.bind(("s0", 0))
+        wire.send(frame)
+    assert until(lambda: counts(lab)[2], "it is counted") == 1

@@ -67,16 +67,12 @@ def test_a_small_table_has_one_place_for_ports() -> None:
     assert place({}, 4, False) == 2
 
 
-def test_a_ports_filter_is_not_put_before_another_one() -> None:
-    assert place({31: False}, 32, True) is None
-    assert place({31: True}, 32, True) == 30
-
-
-def test_others_enter_the_ports_places_last_and_from_below() -> None:
+def test_each_kind_may_enter_the_places_of_the_other_where_it_does_not_lose() -> None:
+    assert place({31: False}, 32, True) is None  # a port's is not put before another one
     below = dict.fromkeys(range(30), False)
     assert place(below, 32, False) == 30
     assert place(below | {30: False}, 32, False) == 31
-    assert place(below | {30: True}, 32, False) is None  # it would lose
+    assert place(below | {30: True}, 32, False) is None
     assert place(below | {31: True}, 32, False) == 30
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What traffic costs, read from the running kernel and from a made-up /proc."""
+"""What traffic and threads cost, read from the running kernel and from a made-up /proc."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from pathlib import Path
 import pytest
 
 from atfnd.kernel.interrupts.irq import deliveries
-from atfnd.model import NicFacts
 from atfnd.observe.machine.busy import BusyCpus, handoffs
-from atfnd.observe.nics.costs import Costs
-from atfnd.observe.nics.watch import NicWatch
-from atfnd.observe.processes.cpu_time import context_switches, ran_ns
+from atfnd.observe.processes.cpu_time import context_switches, cpu_time, ran_ns
 from atfnd.observe.sockets.round_trips import RoundTrips
-from tests.applications import CPUS, Applications
+from tests.applications import CPUS
 from tests.kernel.netns import APP4, PEER4, Net
-from tests.labs import HOST, Lab, packed
+from tests.labs import packed
 from tests.wait import until
 
 SPIN = "import time; end = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass"
@@ -60,14 +57,6 @@ def test_the_network_takes_a_part_of_that(net: Net) -> None:
         now = busy.read()
     spent_ns = sum(now.network_ns[cpu] - before.get(cpu, 0) for cpu in now.network_ns)
     assert 100_000 < spent_ns < sum(now.busy_ns.values())
-
-
-def test_its_program_is_gone_after_the_end() -> None:
-    counter = BusyCpus()
-    counter.close()
-    counter.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        counter.read()
 
 
 def test_the_round_trip_times_are_those_that_ss_shows(net: Net) -> None:
@@ -113,7 +102,6 @@ def test_handoffs_and_context_switches_are_counts_of_all_cpus(tmp_path: Path) ->
 
 
 def test_the_threads_of_processes_are_asked_one_by_one(tmp_path: Path) -> None:
-    (tmp_path / "stat").write_text("cpu  1 2\n")
     for tid, ran in ((7, 100), (8, 50)):
         folder = tmp_path / "7" / "task" / str(tid)
         folder.mkdir(parents=True)
@@ -140,45 +128,59 @@ def test_an_interrupt_is_counted_on_all_cpus() -> None:
     assert deliveries(99_999) is None
 
 
-def test_everything_of_a_nic_that_receives(shared_lab: Lab) -> None:
-    apps = Applications(shared_lab)
-    watch = NicWatch(shared_lab.nic)
-    facts: NicFacts = watch.facts
-    try:
-        app = apps.tcp()
-        with closing(Costs(shared_lab.nic)) as costs:
-            addresses = watch.addresses()
-            assert packed(HOST[socket.AF_INET]) in addresses
-
-            def read() -> tuple[int, int]:
-                now = costs.read(facts, addresses, [app.pid], None)
-                assert now.packets is not None
-                assert now.sockets is not None
-                return now.packets, len(now.sockets)
-
-            packets, _ = until(lambda: (r := read())[1] and r, "the connection is seen") or (0, 0)
-            until(lambda: read()[0] > packets + 50, "packets are counted")
-            now = costs.read(facts, addresses, [app.pid], None)
-            assert now.application_ns is not None
-            assert now.application_ns.keys() == {app.pid}
-            assert now.napi_ns is not None
-            assert len(now.napi_ns) == len(facts.queues)
-            assert (now.interrupts, now.reads) == (None, None)
-            assert now.daemon_ns >= time.process_time_ns() / 2
-            assert costs.read(facts, (), [], None).sockets == {}
-            assert costs.read(facts, (), [], None).application_ns is None
-    finally:
-        apps.close()
-        watch.links.close()
+TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
+STAT = """\
+cpu  100 200 300 4000 500 600 700 800 90 0
+cpu0 1 2 3 1000 50 4 5 800 1 0
+cpu2 10 20 30 3000 450 40 50 0 9 0
+intr 12345 1 2 3
+ctxt 99
+"""
 
 
-def test_our_own_threads_count() -> None:
-    """As `daemon_ns` is read."""
-    done = threading.Event()
-    thread = threading.Thread(target=done.wait)
-    thread.start()
-    try:
-        assert len(ran_ns([os.getpid()]) or {}) >= 2
-    finally:
-        done.set()
-        thread.join()
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    (tmp_path / "stat").write_text(STAT)
+    for pid, tid, ran in ((5, 5, 100), (5, 6, 2_000_000_000_000)):
+        folder = tmp_path / str(pid) / "task" / str(tid)
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(f"{ran} 7 8\n")
+    return tmp_path
+
+
+def test_a_cpu_is_busy_but_for_idle_and_stolen_time(proc: Path) -> None:
+    now = cpu_time([], str(proc))
+    assert now.busy_ns == {0: 15 * TICK_NS, 2: 150 * TICK_NS}  # CPU 1 is offline
+    assert now.softirq_ns == {0: 5 * TICK_NS, 2: 50 * TICK_NS}
+
+
+def test_what_the_kernel_does_not_tell_of_a_thread_is_missing(proc: Path) -> None:
+    now = cpu_time([(5, 5), (5, 6), (5, 7), (8, 8)], str(proc))
+    assert now.ran_ns == {5: 100, 6: 2_000_000_000_000}
+    assert now.waited_ns == {5: 7, 6: 7}
+    for path in proc.glob("5/task/*/schedstat"):
+        path.unlink()
+    now = cpu_time([(5, 5), (5, 6)], str(proc))
+    assert (now.ran_ns, now.waited_ns) == ({}, {})
+
+
+@pytest.mark.usefixtures("own_affinity")
+def test_who_is_ready_and_has_no_cpu_waits() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpu})
+    me = (os.getpid(), threading.get_native_id())
+    spins = f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spins]) as rival:
+        try:
+            first = cpu_time([me])
+
+            def waited() -> bool:
+                sum(range(100_000))
+                now = cpu_time([me])
+                times = (now.waited_ns, first.waited_ns), (now.ran_ns, first.ran_ns)
+                return all(since[me[1]] - before[me[1]] > 20_000_000 for since, before in times)
+
+            until(waited, "to run for 20 ms and to wait for as long")
+            assert os.sched_getaffinity(0) <= first.busy_ns.keys() == first.softirq_ns.keys()
+        finally:
+            rival.kill()

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The cpuset of a thread, from made-up trees of both cgroup versions and from this machine's."""
+"""The cpuset of a thread, from made-up trees of both cgroup versions and from this machine's; and
+who uses a CPU, among real processes."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
-from atfnd.observe.processes.cpuset import cpuset_of
+from atfnd.observe.processes.cpuset import cpu_users, cpuset_of
+from tests.wait import until
 
 __all__: list[str] = []
+
+FIRST, OTHER, *_ = sorted(os.sched_getaffinity(0))
 
 
 def tree(root: Path, name: str, files: dict[str, str]) -> Path:
@@ -53,3 +59,31 @@ def test_our_own_has_every_cpu_that_we_may_run_on() -> None:
         assert not [file for file in mounted if file.is_file() and "cpus" in file.name]
     else:
         assert os.sched_getaffinity(0) <= mine <= set(range(os.cpu_count() or 1))
+
+
+def test_a_process_uses_the_cpu_that_it_ran_on_last_if_it_still_may() -> None:
+    asleep = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", asleep],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: os.sched_setaffinity(0, {FIRST}),
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+
+        def uses(cpu: int) -> bool:
+            return process.pid in {each.pid for each in cpu_users({cpu})}
+
+        until(lambda: uses(FIRST), "it ran there")
+        assert not uses(OTHER)
+        os.sched_setaffinity(process.pid, {OTHER})  # it sleeps on, and its last CPU stays
+        assert not uses(FIRST)
+        process.communicate()
+        assert not uses(FIRST)
+
+
+def test_threads_of_the_kernel_are_none() -> None:
+    kernel = {each.pid for each in cpu_users(os.sched_getaffinity(0)) if each.comm == "kthreadd"}
+    assert not kernel
+    assert cpu_users(frozenset()) == ()

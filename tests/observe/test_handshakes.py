@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -32,12 +34,13 @@ from atfnd.model import (
 )
 from atfnd.observe.sockets.handshakes import Births
 from tests.labs import HOST, PEER, Lab, key_of, packed
+from tests.nic.packets import ipv4
 from tests.observe.observing import cookie
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
-FAMILIES = [socket.AF_INET, socket.AF_INET6]
+V4, V6 = FAMILIES = socket.AF_INET, socket.AF_INET6
 
 
 @pytest.fixture
@@ -57,18 +60,8 @@ def a_listener(lab: Lab, role: str, family: int, port: int, address: str) -> soc
     return made
 
 
-def connect(lab: Lab, family: int, address: str, port: int) -> socket.socket:
-    made = lab.open("host", family, socket.SOCK_STREAM)
-    made.connect((address, port))
-    return made
-
-
 def any_of(family: int) -> bytes:
-    return bytes(4 if family == socket.AF_INET else 16)
-
-
-def cookies(events: list[Born]) -> list[int]:
-    return [each.cookie for each in events if not isinstance(each, Forked)]
+    return bytes(4 if family == V4 else 16)
 
 
 def reported(births: Births) -> list[Born]:
@@ -83,7 +76,8 @@ def test_a_connect_is_reported_before_its_syn_and_when_it_was_answered(
     a_listener(lab, "peer", family, 80, PEER[family])
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     before_ns = time.monotonic_ns()
-    made = connect(lab, family, PEER[family], 80)
+    made = lab.open("host", family, socket.SOCK_STREAM)
+    made.connect((PEER[family], 80))
     after_ns = time.monotonic_ns()
     connecting, connected = reported(births)
     key = FlowKey(
@@ -110,37 +104,39 @@ def test_a_connect_is_reported_before_its_syn_and_when_it_was_answered(
 
 
 def test_a_mapped_connect_is_an_ipv4_flow(lab: Lab, births: Births) -> None:
-    a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
-    made = connect(lab, socket.AF_INET6, f"::ffff:{PEER[socket.AF_INET]}", 80)
+    a_listener(lab, "peer", V4, 80, PEER[V4])
+    made = lab.open("host", V6, socket.SOCK_STREAM)
+    made.connect((f"::ffff:{PEER[V4]}", 80))
+    key = FlowKey(Protocol.TCP, packed(HOST4), made.getsockname()[1], packed(PEER[V4]), 80)
     events = reported(births)
-    port = made.getsockname()[1]
-    key = FlowKey(Protocol.TCP, packed(HOST4), port, packed(PEER[socket.AF_INET]), 80)
     assert [each.key for each in events if isinstance(each, Connecting | Connected)] == [key, key]
 
 
 def test_a_fast_open_is_not_reported(lab: Lab, births: Births) -> None:
-    a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
-    made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+    a_listener(lab, "peer", V4, 80, PEER[V4])
+    made = lab.open("host", V4, socket.SOCK_STREAM)
     made.setblocking(True)
-    made.sendto(b"x", socket.MSG_FASTOPEN, (PEER[socket.AF_INET], 80))
+    made.sendto(b"x", socket.MSG_FASTOPEN, (PEER[V4], 80))
     made.close()
     assert births.drain() == []
 
 
 def test_a_refused_connect_ends(lab: Lab, births: Births) -> None:
-    made = lab.open("host", socket.AF_INET, socket.SOCK_STREAM)
+    made = lab.open("host", V4, socket.SOCK_STREAM)
     with pytest.raises(ConnectionRefusedError):
-        made.connect((PEER[socket.AF_INET], 81))
+        made.connect((PEER[V4], 81))
     assert [type(each) for each in reported(births)] == [Connecting, SocketGone]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_listener_and_its_end_are_reported(lab: Lab, births: Births, family: int) -> None:
-    made = a_listener(lab, "host", family, 80, HOST[family])
+@pytest.mark.parametrize("cpus", [frozenset({0}), os.sched_getaffinity(0)])
+def test_a_listener_and_its_end_are_reported(lab: Lab, births: Births, cpus: Set[int]) -> None:
+    os.sched_setaffinity(0, cpus)
+    made = a_listener(lab, "host", V4, 80, HOST4)
     (listening,) = reported(births)
     assert isinstance(listening, Listening)
-    assert listening.key == FlowKey(Protocol.TCP, packed(HOST[family]), 80, any_of(family), 0)
+    assert listening.key == FlowKey(Protocol.TCP, packed(HOST4), 80, any_of(V4), 0)
     assert listening.cookie == cookie(made)
+    assert listening.pinned == (len(cpus) == 1)
     assert listening.thread is not None
     assert listening.thread.tid == threading.get_native_id()
     made.listen(200)  # only its backlog is another
@@ -197,23 +193,9 @@ def test_a_sole_listener_is_reported_and_when_another_joins(
     assert all(each.at_ns > listens[0].at_ns for each in forked)
 
 
-@pytest.mark.parametrize("cpus", [frozenset({0}), os.sched_getaffinity(0)])
-def test_it_is_reported_whether_a_listener_is_pinned(
-    lab: Lab, births: Births, cpus: Set[int]
-) -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, cpus)
-        with a_listener(lab, "host", socket.AF_INET, 80, HOST[socket.AF_INET]):
-            listens = [each for each in reported(births) if isinstance(each, Listening)]
-    finally:
-        os.sched_setaffinity(0, before)
-    assert [each.pinned for each in listens] == [len(cpus) == 1]
-
-
 @pytest.mark.parametrize("v6only", [False, True])
 def test_a_listener_for_both_families_is_two_flows(lab: Lab, births: Births, v6only: bool) -> None:
-    made = lab.open("host", socket.AF_INET6, socket.SOCK_STREAM)
+    made = lab.open("host", V6, socket.SOCK_STREAM)
     made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6only)
     made.bind(("::", 80))
     made.listen()
@@ -227,7 +209,7 @@ def test_a_listener_for_both_families_is_two_flows(lab: Lab, births: Births, v6o
 
 def test_listeners_that_were_there_are_found_and_their_end_is_reported(lab: Lab) -> None:
     there = [a_listener(lab, "host", family, 80, HOST[family]) for family in FAMILIES]
-    a_listener(lab, "host", socket.AF_INET, 81, HOST4).close()
+    a_listener(lab, "host", V4, 81, HOST4).close()
     with closing(Births()) as births:
         births.serve([lab.netns["host"]])
         births.start()
@@ -236,37 +218,32 @@ def test_listeners_that_were_there_are_found_and_their_end_is_reported(lab: Lab)
         assert {each.thread for each in found} == {None}
         for made in there:
             made.close()
-        assert cookies(reported(births)) == [each.cookie for each in found]
-        assert births.listeners() == []
+        ended = [each for each in reported(births) if isinstance(each, SocketGone)]
+        assert [each.cookie for each in ended] == [each.cookie for each in found]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_accepts_are_reported_with_the_queue_of_their_ack(
-    lab: Lab, births: Births, family: int
-) -> None:
+def test_accepts_are_reported_with_the_queue_of_their_ack(lab: Lab, births: Births) -> None:
     births.accepts({80})
-    version = 4 if family == socket.AF_INET else 6
-    lab.nic.insert(Match(version, Protocol.TCP, None, 0, None, 0, None, 80), 2)
-    _, accepted = lab.tcp_pair(family, 80)
-    lab.tcp_pair(family, 81)
+    lab.nic.insert(Match(6, Protocol.TCP, None, 0, None, 0, None, 80), 2)
+    _, accepted = lab.tcp_pair(V6, 80)
+    lab.tcp_pair(V6, 81)
     events = [each for each in births.drain() if isinstance(each, Accepted)]
     napi_id = lab.nic.queues()[2].napi_id
     expected = (cookie(accepted), key_of(accepted, Protocol.TCP), napi_id)
     assert [each[1:] for each in events] == [expected]
     births.accepts(())
-    other = lab.open("peer", family, socket.SOCK_STREAM)
-    other.connect((HOST[family], 81))
+    other = lab.open("peer", V6, socket.SOCK_STREAM)
+    other.connect((HOST[V6], 81))
     assert births.drain() == []
 
 
 def test_other_namespaces_are_not_reported(lab: Lab, births: Births) -> None:
-    listener = a_listener(lab, "peer", socket.AF_INET, 80, PEER[socket.AF_INET])
-    listener.close()
+    a_listener(lab, "peer", V4, 80, PEER[V4]).close()
     births.serve([lab.netns["peer"]])
     assert births.drain() == []
-    a_listener(lab, "host", socket.AF_INET, 80, HOST4)
+    a_listener(lab, "host", V4, 80, HOST4)
     assert births.drain() == births.listeners() == []
-    a_listener(lab, "peer", socket.AF_INET, 81, PEER[socket.AF_INET])
+    a_listener(lab, "peer", V4, 81, PEER[V4])
     assert [each.key.local_port for each in reported(births) if isinstance(each, Listening)] == [81]
 
 
@@ -274,7 +251,7 @@ def test_every_event_is_reported_or_counted(lab: Lab) -> None:
     with closing(Births(4096)) as births:
         births.serve([lab.netns["host"]])
         births.start()
-        made = [lab.open("host", socket.AF_INET, socket.SOCK_STREAM) for _ in range(100)]
+        made = [lab.open("host", V4, socket.SOCK_STREAM) for _ in range(100)]
         for each in made:  # no thread is made meanwhile
             each.listen()
         events = births.drain()
@@ -290,46 +267,98 @@ def test_every_event_is_reported_or_counted(lab: Lab) -> None:
         assert births.lost() == before
 
 
-def said(descriptor: str) -> str:
-    """What the kernel says of one of our descriptors; nothing of the one that listed them."""
-    try:
-        return Path("/proc/self/fdinfo", descriptor).read_text()
-    except FileNotFoundError:
-        return ""
-
-
 def links() -> int:
     """How many BPF links we hold: nobody else holds these, and they detach with the last holder."""
-    return sum("link_type:" in said(each) for each in os.listdir("/proc/self/fdinfo"))
+    found = 0
+    for descriptor in os.listdir("/proc/self/fdinfo"):
+        with contextlib.suppress(FileNotFoundError):  # the one that has listed them
+            found += "link_type:" in Path("/proc/self/fdinfo", descriptor).read_text()
+    return found
 
 
-def test_nothing_is_reported_and_nothing_attached_before_start_and_after_close(lab: Lab) -> None:
+def test_nothing_is_attached_before_start_and_after_close(lab: Lab) -> None:
     with closing(Births()) as births:
         births.serve([lab.netns["host"]])
         assert links() == 0
-        a_listener(lab, "host", socket.AF_INET, 80, HOST4)
+        a_listener(lab, "host", V4, 80, HOST4)
         assert births.drain() == []
         births.start()
         assert links() == 3
         with pytest.raises(OSError, match=os.strerror(errno.EALREADY)):
             births.start()
-        a_listener(lab, "host", socket.AF_INET, 81, HOST4)
-        ports = [each.key.local_port for each in reported(births) if isinstance(each, Listening)]
-        assert ports == [81]
     assert links() == 0
-
-
-def test_two_of_us_go_side_by_side(lab: Lab, births: Births) -> None:
-    with closing(Births()) as other:
-        other.serve([lab.netns["host"]])
-        other.start()
-        a_listener(lab, "host", socket.AF_INET, 80, HOST4)
-        assert cookies(reported(other)) == cookies(reported(births))
-    a_listener(lab, "host", socket.AF_INET, 81, HOST4)
-    assert len(cookies(reported(births))) == 1
 
 
 def test_every_port_may_be_asked_about_at_once() -> None:
     with closing(Births()) as births:
         births.accepts(range(1, 65536))
         births.accepts([])
+
+
+NOBODY, PORT, REMOTE_PORT = "10.8.0.77", 5000, 7000
+ETH_P_IP = 0x0800
+SYN, ACK = 0x02, 0x10
+FIRST = 1000  # sequence number of our SYN
+
+
+def segment(sequence: int, acknowledged: int, flags: int, data: bytes = b"") -> bytes:
+    """A TCP segment from NOBODY to the host, with its checksum (RFC 9293, 3.1)."""
+    ends = packed(NOBODY) + packed(HOST[V4])
+
+    def header(checksum: int) -> bytes:
+        ports = REMOTE_PORT, PORT
+        return struct.pack("!HHIIBBHHH", *ports, sequence, acknowledged, 0x50, flags, 65535,
+                           checksum, 0)  # fmt: skip
+
+    pseudo = ends + struct.pack("!BBH", 0, Protocol.TCP, 20 + len(data))
+    whole = pseudo + header(0) + data + bytes(len(data) % 2)
+    total = sum(struct.unpack(f"!{len(whole) // 2}H", whole))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return header(~total & 0xFFFF) + data
+
+
+class Peer:
+    """Sends segments, and hears what the host answers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._out = lab.open("peer", V4, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        protocol = socket.htons(ETH_P_IP)
+        self._in = lab.open("peer", socket.AF_PACKET, socket.SOCK_DGRAM, protocol)
+
+    def send(self, tcp: bytes) -> None:
+        ends = packed(NOBODY), packed(HOST[V4])
+        self._out.sendto(ipv4(Protocol.TCP, *ends, tcp), (HOST[V4], 0))
+
+    def answered(self) -> int:
+        """The sequence number of the host's SYN-ACK."""
+        while True:
+            packet = self._in.recv(2048)
+            tcp = packet[(packet[0] & 15) * 4 :]
+            _, to, sequence, _, _, flags = struct.unpack_from("!HHIIBB", tcp)
+            if (to, flags & (SYN | ACK)) == (REMOTE_PORT, SYN | ACK):
+                return int(sequence)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "data"), [(0, b""), (0, b"data"), (4, b"data")], ids=["ack", "first", "second"]
+)
+def test_a_segment_ahead_of_others_says_nothing_of_their_queue(
+    lab: Lab, births: Births, ahead: int, data: bytes
+) -> None:
+    """The peer is ours, segment by segment, from an address that nobody has."""
+    births.accepts({PORT})
+    listener = a_listener(lab, "host", V4, PORT, HOST4)
+    peer = Peer(lab)
+    peer.send(segment(FIRST, 0, SYN))
+    peer.send(segment(FIRST + 1 + ahead, peer.answered() + 1, ACK, data))
+    accepted = listener.accept()[0]
+
+    def accepts() -> list[Accepted]:
+        return [each for each in births.drain() if isinstance(each, Accepted)]
+
+    [event] = until(accepts, "it is reported")
+    assert event.key.remote == packed(NOBODY)
+    queue = lab.nic.queues()[lab.queue_of(accepted) or 0]
+    assert event.napi_id == (None if ahead else queue.napi_id)
+    accepted.close()

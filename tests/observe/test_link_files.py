@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""systemd .link files that set what we steer with: real files in a temporary root."""
+"""What sets again what we steer with: systemd's .link files and NetworkManager's profiles, as real
+files in a temporary root."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 
 from atfnd.model import LinkFile
 from atfnd.observe.nics.link_files import Candidate, link_files
+from atfnd.observe.nics.nm_profiles import nm_profiles
 
 ETH0 = Candidate("eth0", 2, "ixgbe", "02:00:00:00:00:01")
 ETH1 = Candidate("eth1", 3, "igb", "02:00:00:00:00:02")
@@ -27,10 +29,6 @@ def reported(root: Path) -> list[tuple[str, tuple[str, ...], set[str]]]:
 
 
 ETC, USR = "etc/systemd/network", "usr/lib/systemd/network"
-
-
-def test_no_folders_no_files(tmp_path: Path) -> None:
-    assert link_files([ETH0], tmp_path) == ()
 
 
 @pytest.mark.parametrize(
@@ -120,3 +118,57 @@ def test_what_is_in_force_and_works_against_us(
 ) -> None:
     write(tmp_path, f"{ETC}/10-a.link", f"[Match]\nOriginalName=eth0\n[Link]\n{link}\n")
     assert [found for _, found, _ in reported(tmp_path)] == ([settings] if settings else [])
+
+
+PROFILE = """\
+[connection]
+id=Wired
+uuid=1f6b7a3a-0b5e-4d4f-9a55-f6b6a5a0e0c1
+type=ethernet
+
+[ethtool]
+feature-ntuple={}
+channels-rx=2
+coalesce-rx-usecs=8
+
+[ipv4]
+method=auto
+"""
+
+
+def profile(root: Path, text: str, folder: str = "etc") -> str:
+    path = root / folder / "NetworkManager/system-connections/Wired.nmconnection"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return f"/{path.relative_to(root)}"
+
+
+def activate(root: Path, ifindex: int) -> None:
+    state = root / "run/NetworkManager/devices" / str(ifindex)
+    state.parent.mkdir(parents=True, exist_ok=True)
+    uuid = "1f6b7a3a-0b5e-4d4f-9a55-f6b6a5a0e0c1"
+    state.write_text(f"[device]\nmanaged=true\nconnection-uuid={uuid}\nnm-owned=0\n")
+
+
+@pytest.mark.parametrize("folder", ["etc", "run", "usr/lib"])
+def test_an_active_profile_that_steers(tmp_path: Path, folder: str) -> None:
+    path = profile(tmp_path, PROFILE.format("false"), folder)
+    assert nm_profiles([ETH0, ETH1], tmp_path) == ()
+    activate(tmp_path, 2)
+    settings = ("feature-ntuple=false", "channels-rx=2")
+    (found,) = nm_profiles([ETH0, ETH1], tmp_path)
+    assert found == LinkFile(path, settings, frozenset({"eth0"}), "NetworkManager")
+
+
+def test_what_helps_is_no_finding(tmp_path: Path) -> None:
+    profile(tmp_path, PROFILE.format("true").replace("channels-rx=2\n", ""))
+    activate(tmp_path, 2)
+    assert nm_profiles([ETH0], tmp_path) == ()
+
+
+@pytest.mark.parametrize("junk", ["", "no section\n", "[connection]\nuuid", "\x00[", "[a]\nb=%(c)"])
+def test_what_is_no_profile_says_nothing(tmp_path: Path, junk: str) -> None:
+    profile(tmp_path, junk)
+    activate(tmp_path, 2)
+    (tmp_path / "run/NetworkManager/devices/3").write_bytes(b"\xff\xfe")
+    assert nm_profiles([ETH0, ETH1], tmp_path) == ()

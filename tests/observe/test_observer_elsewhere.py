@@ -12,7 +12,18 @@ import pytest
 from atfnd.model import SocketSeen
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
-from tests.observe.observing import RIGHT, WRONG, Pair, Watch, cookie, directed, lockstep, on_cpu
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Pair,
+    Watch,
+    cookie,
+    directed,
+    lockstep,
+    napis,
+    on_cpu,
+    wanders_to,
+)
 
 __all__: list[str] = []
 
@@ -31,30 +42,22 @@ def expect(observer: BpfObserver, pair: Pair, cpu: int) -> None:
     observer.expect(cookie(pair[1]), cpu, time.monotonic_ns())
 
 
-def test_a_socket_that_is_used_where_its_packets_arrive_is_reported_once(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(RIGHT)
-    lockstep(*pair, times=100)
-    assert reported(observer) == [RIGHT]
-
-
 def test_one_whose_packets_belong_elsewhere_is_reported_until_they_come_there(
     shared_lab: Lab, watch: Watch
 ) -> None:
     observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(RIGHT)
-    lockstep(*pair)
-    assert reported(observer) == [RIGHT]
+    lockstep(*pair, times=100)
+    assert reported(observer) == [RIGHT]  # once, where they arrive
     expect(observer, pair, WRONG)
     lockstep(*pair, times=10)
     assert reported(observer) == [RIGHT] * 10
 
 
-def test_one_that_is_away_on_purpose_is_reported_no_more(shared_lab: Lab, watch: Watch) -> None:
+def test_one_that_is_away_on_purpose_is_reported_no_more_from_that_cpu(
+    shared_lab: Lab, watch: Watch
+) -> None:
     observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
@@ -63,16 +66,6 @@ def test_one_that_is_away_on_purpose_is_reported_no_more(shared_lab: Lab, watch:
     expect(observer, pair, RIGHT)
     lockstep(*pair, times=100)
     assert reported(observer) == []
-
-
-def test_what_was_right_for_one_cpu_is_not_for_the_next(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(WRONG)
-    lockstep(*pair)
-    expect(observer, pair, RIGHT)
-    lockstep(*pair)
-    assert reported(observer) == [WRONG]
     for cpu in (RIGHT, WRONG):
         on_cpu(cpu)
         lockstep(*pair)
@@ -100,37 +93,6 @@ def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
     assert reported(observer) == [RIGHT] * 10
 
 
-def test_an_earlier_answer_holds_until_the_last_report_is_answered(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(WRONG)
-    lockstep(*pair, times=2)
-    first, second = (each for each in observer.drain() if isinstance(each, SocketSeen))
-    observer.expect(first.cookie, RIGHT, first.at_ns)
-    lockstep(*pair, times=10)
-    assert reported(observer) == []
-    observer.expect(second.cookie, WRONG, second.at_ns)
-    lockstep(*pair, times=10)
-    assert reported(observer) == [WRONG] * 10
-
-
-def test_where_all_go_to_their_own_core_nothing_of_this_holds(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    observer = watch(shared_lab, report_again_ns=AT_ONCE)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(RIGHT)
-    lockstep(*pair, times=100)
-    assert reported(observer) == []
-    on_cpu(WRONG)
-    lockstep(*pair)
-    expect(observer, pair, RIGHT)
-    lockstep(*pair)
-    assert reported(observer) == [WRONG] * 2
-
-
 def test_an_adopted_socket_is_reported_where_its_packets_arrive_until_it_is_said_to_belong_there(
     shared_lab: Lab, watch: Watch
 ) -> None:
@@ -144,3 +106,32 @@ def test_an_adopted_socket_is_reported_where_its_packets_arrive_until_it_is_said
     expect(observer, pair, RIGHT)
     lockstep(*pair, times=10)
     assert reported(observer) == []
+
+
+def test_what_rfs_hands_to_a_pinned_thread_alone_came_to_the_wrong_queue(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """All is processed where it is read; the queues are said to be polled on WRONG."""
+    observer, nic = watch(shared_lab, report_again_ns=AT_ONCE), shared_lab.nic
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    watched = napis(shared_lab)
+
+    def arrivals() -> set[int | None]:
+        """The CPU of the packets in each report of two uses."""
+        lockstep(*pair, times=2)
+        return {each.rx_cpu for each in observer.drain() if isinstance(each, SocketSeen)}
+
+    observer.watch([nic.netns], dict(list(watched.items())[1:]))
+    observer.hands_on(nic.name, dict.fromkeys(watched, WRONG))
+    observer.watch([nic.netns], watched)  # it holds for queues that are watched later
+    wanders_to(RIGHT)
+    assert arrivals() <= {RIGHT}  # of a moment elsewhere, at most
+    on_cpu(RIGHT)
+    assert arrivals() == {WRONG}
+    observer.hands_on(nic.name, dict.fromkeys(watched, RIGHT))
+    assert arrivals() == set()
+    observer.hands_on(nic.name, dict.fromkeys(watched, WRONG))
+    assert arrivals() == {WRONG}
+    observer.watch([], {})  # it ends with them
+    observer.watch([nic.netns], watched)
+    assert arrivals() == set()

@@ -33,9 +33,13 @@ DEAR = PRICE._replace(move_ns=1_000_000)
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
 
+def reports(observer: BpfObserver) -> list[SocketSeen]:
+    return [each for each in observer.drain() if isinstance(each, SocketSeen)]
+
+
 def seen(observer: BpfObserver) -> list[int]:
     """The application's CPU in each report since the last look."""
-    return [each.app_cpu for each in observer.drain() if isinstance(each, SocketSeen)]
+    return [each.app_cpu for each in reports(observer)]
 
 
 def stays(cpu: int, observer: BpfObserver, call: Callable[[], None], reports: int = 1) -> list[int]:
@@ -61,27 +65,18 @@ def test_what_a_wandering_thread_uses_is_placed_once_without_delay(
     assert WRONG in stays(WRONG, observer, lambda: lockstep(*pair))
 
 
-def test_short_stays_are_not_reported_however_many_they_are(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, price=PRICE)
+@pytest.mark.parametrize(
+    ("price", "again_ns"),
+    [(PRICE, 3600 * 10**9), (DEAR, 1)],  # a queue would follow the thread back and forth
+    ids=["reported once", "reported again and again"],
+)
+def test_short_stays_are_not_reported_however_many_they_are(
+    shared_lab: Lab, watch: Watch, price: Price, again_ns: int
+) -> None:
+    observer = watch(shared_lab, price=price, report_again_ns=again_ns)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     on_cpu(WRONG)
     lockstep(*pair)
-    assert seen(observer) == [WRONG]
-    for _ in range(20):
-        for cpu in (RIGHT, WRONG):
-            wanders_to(cpu)
-            lockstep(*pair, times=10)
-    assert seen(observer) == []
-
-
-def test_a_thread_that_comes_back_for_a_short_stay_is_not_reported_again(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    """Even where reports are repeated: a queue would follow the thread back and forth."""
-    observer = watch(shared_lab, price=DEAR, report_again_ns=1)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(WRONG)
-    lockstep(*pair, times=1)
     wanders_to(RIGHT)
     assert seen(observer) == [WRONG]
     for _ in range(20):
@@ -124,15 +119,8 @@ def test_a_stay_that_has_brought_what_a_move_costs_is_reported(
         lockstep(*pair, times=WORTH // 4)
 
     assert stays(RIGHT, observer, both, reports=2).count(RIGHT) == 2
-
-
-def test_bytes_are_as_good_as_calls(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, price=PRICE)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    on_cpu(WRONG)
-    lockstep(*pair)
-    assert seen(observer) == [WRONG]
-    assert stays(RIGHT, observer, lambda: lockstep(*pair, times=9, size=50_000)).count(RIGHT)
+    # bytes are as good as calls
+    assert stays(WRONG, observer, lambda: lockstep(*pair, times=9, size=50_000)).count(WRONG)
 
 
 def test_a_pinned_thread_is_followed_at_once(shared_lab: Lab, watch: Watch) -> None:
@@ -144,15 +132,10 @@ def test_a_pinned_thread_is_followed_at_once(shared_lab: Lab, watch: Watch) -> N
         assert seen(observer) == [cpu]
 
 
-def test_without_a_price_every_stay_is_reported(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    for cpu in (WRONG, RIGHT, WRONG):
-        assert cpu in stays(cpu, observer, lambda: lockstep(*pair))
-
-
 # The first moves are made at once, and each stay that ends within the hour was in vain.
 TRUSTING = Price(512, (1, 1, 1), 9, 3600 * 10**9)
+ELSEWHERE = max(RIGHT, WRONG) + 1
+ONE_CACHE = ({RIGHT: 0, WRONG: 0, ELSEWHERE: ELSEWHERE},)
 CALLS = 6  # more than the price after one move in vain (4); two stays are less than after two (16)
 
 
@@ -164,7 +147,7 @@ def wanders_until(home: Distance, observer: BpfObserver, pair: Pair) -> list[Dis
         for cpu in (WRONG, RIGHT):
             wanders_to(cpu)
             lockstep(*pair, times=CALLS)
-            found.extend(each.home for each in observer.drain() if isinstance(each, SocketSeen))
+            found.extend(each.home for each in reports(observer))
         return home in found
 
     until(comes_and_goes, f"its home is the {home.value}")
@@ -174,9 +157,7 @@ def wanders_until(home: Distance, observer: BpfObserver, pair: Pair) -> list[Dis
 def test_a_thread_that_wanders_within_a_cache_has_it_as_home_and_is_reported_no_more(
     shared_lab: Lab, watch: Watch
 ) -> None:
-    elsewhere = max(RIGHT, WRONG) + 1
-    parts = ({RIGHT: 0, WRONG: 0, elsewhere: elsewhere},)
-    observer = watch(shared_lab, price=TRUSTING, parts=parts)
+    observer = watch(shared_lab, price=TRUSTING, parts=ONE_CACHE)
     pair = directed(shared_lab, shared_lab.tcp_pair)
     found = wanders_until(Distance.LLC, observer, pair)
     assert {*found} == {Distance.CPU, Distance.LLC}
@@ -199,16 +180,13 @@ def test_it_is_reported_whether_a_thread_is_pinned(
 ) -> None:
     observer = watch(shared_lab, price=TRUSTING)
     pair = directed(shared_lab, shared_lab.tcp_pair)
-    found: list[bool | None] = []
 
-    def reported() -> bool:
+    def reported() -> list[SocketSeen]:
         comes_to(WRONG)
         lockstep(*pair)
-        found.extend(each.pinned for each in observer.drain() if isinstance(each, SocketSeen))
-        return bool(found)
+        return reports(observer)
 
-    until(reported, "it is reported")
-    assert found[0] is pinned
+    assert until(reported, "it is reported")[0].pinned is pinned
 
 
 def test_a_thread_begins_in_doubt_and_has_a_home_when_its_stay_has_paid(
@@ -218,14 +196,13 @@ def test_a_thread_begins_in_doubt_and_has_a_home_when_its_stay_has_paid(
     pair = directed(shared_lab, shared_lab.tcp_pair)
     wanders_to(WRONG)
     lockstep(*pair, times=CALLS)
-    first = [each for each in observer.drain() if isinstance(each, SocketSeen)]
-    assert {each.home for each in first} <= {Distance.MACHINE}  # none, if it has left the CPU
+    # none, if it has left the CPU
+    assert {each.home for each in reports(observer)} <= {Distance.MACHINE}
 
     def settled() -> bool:
         wanders_to(WRONG)
         lockstep(*pair, times=600)
-        homes = [each.home for each in observer.drain() if isinstance(each, SocketSeen)]
-        return Distance.CPU in homes
+        return Distance.CPU in [each.home for each in reports(observer)]
 
     until(settled, "its stay has brought the price")
 
@@ -234,21 +211,17 @@ def test_a_flow_whose_packets_come_on_another_cpu_of_the_threads_cache_is_report
     shared_lab: Lab, watch: Watch
 ) -> None:
     """RFS may bring them nearer."""
-    elsewhere = max(RIGHT, WRONG) + 1
-    parts = ({RIGHT: 0, WRONG: 0, elsewhere: elsewhere},)
-    observer = watch(shared_lab, price=TRUSTING._replace(doubt=9), parts=parts)
+    observer = watch(shared_lab, price=TRUSTING._replace(doubt=9), parts=ONE_CACHE)
     pair = directed(shared_lab, shared_lab.tcp_pair)
-    found: list[Distance] = []
 
-    def reported() -> bool:
+    def reported() -> list[SocketSeen]:
         wanders_to(WRONG)
         lockstep(*pair)
-        found.extend(each.home for each in observer.drain() if isinstance(each, SocketSeen))
-        return bool(found)
+        return reports(observer)
 
-    until(reported, "it is reported")
+    [found] = until(reported, "it is reported")
+    assert found.home == Distance.LLC
     for cpu in (WRONG, RIGHT) * 4:
         wanders_to(cpu)
         lockstep(*pair, times=CALLS)
-    assert found == [Distance.LLC]
     assert seen(observer) == []

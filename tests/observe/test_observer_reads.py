@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the BPF observer counts of reads, to the byte: a reader on the CPU that its data were
-processed on, and on another one."""
+"""What the BPF observer counts of reads, to the byte, always and for a survey: by the CPUs of the
+reading and of the processing, and by thread."""
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
+from pathlib import Path
 
 import pytest
 
-from atfnd.model import ReadBytes
+from atfnd.model import Clause, ReadBytes, Survey, SurveyedReads
+from atfnd.observe import Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import HOST, Lab, a_lab
-from tests.observe.observing import RIGHT, WRONG, Watch, directed, lockstep, napis, on_cpu
+from tests.observe.observing import (
+    RIGHT,
+    WRONG,
+    Watch,
+    directed,
+    lockstep,
+    napis,
+    on_cpu,
+    wanders_to,
+)
 
 __all__: list[str] = []
-
-FAMILIES = [socket.AF_INET, socket.AF_INET6]
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
@@ -24,36 +35,6 @@ def read(observer: BpfObserver, lab: Lab) -> ReadBytes:
     found = observer.reads(lab.nic.name)
     assert found is not None
     return found
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("make", ["tcp_pair", "udp_pair"])
-def test_every_byte_counts_where_it_was_read(
-    shared_lab: Lab, watch: Watch, family: int, make: str
-) -> None:
-    observer = watch(shared_lab)
-    sender, receiver = directed(shared_lab, getattr(shared_lab, make), family)
-    assert read(observer, shared_lab) == ReadBytes()
-    on_cpu(RIGHT)
-    lockstep(sender, receiver, times=20, size=100)
-    assert read(observer, shared_lab) == ReadBytes(2000, 0, 0)
-    on_cpu(WRONG)
-    lockstep(sender, receiver, times=7, size=300)
-    assert read(observer, shared_lab) == ReadBytes(2000, 2100, 0)
-    lockstep(receiver, sender, times=5, size=50)  # what it sends is not read from this NIC
-    assert read(observer, shared_lab) == ReadBytes(2000, 2100, 0)
-
-
-def test_a_look_at_data_is_no_read(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
-    sender, receiver = directed(shared_lab, shared_lab.udp_pair)
-    on_cpu(RIGHT)
-    sender.send(bytes(100))
-    for _ in range(3):
-        assert len(receiver.recv(100, socket.MSG_PEEK)) == 100
-    assert read(observer, shared_lab) == ReadBytes()
-    receiver.recv(100)
-    assert read(observer, shared_lab) == ReadBytes(100, 0, 0)
 
 
 def test_of_unconnected_udp_no_cpu_is_known(shared_lab: Lab, watch: Watch) -> None:
@@ -89,3 +70,121 @@ def test_each_nic_has_its_own_count_under_whatever_name(shared_lab: Lab, watch: 
         observer.watch(netns, dict.fromkeys(napis(other), "renamed"))
         lockstep(*there, size=30)
         assert observer.reads("renamed") == ReadBytes(30, 0, 0)
+
+
+ME = Path("/proc/self/comm").read_text().strip()
+
+
+def surveyed(observer: BpfObserver) -> Survey:
+    found = Survey.of(part() for part in observer.end_survey())
+    return Survey(tuple(sorted(found.rows, key=lambda row: row.read_cpu)), found.missed)
+
+
+def mine(lab: Lab, **differs: object) -> SurveyedReads:
+    """A row of this thread, pinned to RIGHT where its packets arrive."""
+    row = SurveyedReads(
+        nic=lab.nic.name,
+        tid=threading.get_native_id(),
+        pid=os.getpid(),
+        application=ME,
+        read_cpu=RIGHT,
+        rx_cpu=RIGHT,
+        left=False,
+        bytes=0,
+        calls=0,
+        accepted=0,
+        port=None,
+        allowed=1,
+    )
+    return row._replace(**differs)  # type: ignore[arg-type]
+
+
+def test_every_read_is_counted_by_thread_and_by_both_cpus(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    sender, receiver = directed(shared_lab, shared_lab.udp_pair)
+    on_cpu(RIGHT)
+    lockstep(sender, receiver, times=3, size=100)  # before: nobody asked
+    assert observer.begin_survey()
+    lockstep(sender, receiver, times=20, size=100)
+    on_cpu(WRONG)
+    lockstep(sender, receiver, times=7, size=300)
+    lockstep(receiver, sender, times=5, size=50)  # what it sends is not read from this NIC
+    sender.send(bytes(10))
+    receiver.recv(10, socket.MSG_PEEK)
+    assert surveyed(observer) == Survey(
+        (
+            mine(shared_lab, bytes=2000, calls=20),
+            mine(shared_lab, bytes=2100, calls=7, read_cpu=WRONG),
+        ),
+        missed=0,
+    )
+
+
+def test_threads_of_one_process_are_told_apart(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]
+    observer.begin_survey()
+
+    def work(cpu: int, size: int) -> None:
+        on_cpu(cpu)
+        lockstep(*pairs[cpu == WRONG], times=5, size=size)
+
+    threads = [threading.Thread(target=work, args=each) for each in ((RIGHT, 10), (WRONG, 20))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = surveyed(observer).rows
+    assert [(r.tid, r.pid, r.read_cpu, r.bytes) for r in rows] == [
+        (threads[0].native_id, os.getpid(), RIGHT, 50),
+        (threads[1].native_id, os.getpid(), WRONG, 100),
+    ]
+
+
+def test_the_first_read_of_an_accepted_connection_is_counted(shared_lab: Lab, watch: Watch) -> None:
+    observer = watch(shared_lab)
+    observer.begin_survey()
+    on_cpu(RIGHT)
+    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]
+    for pair in pairs:
+        lockstep(*pair, times=4)
+    [row] = surveyed(observer).rows
+    port = pairs[-1][1].getsockname()[1]
+    assert (row.calls, row.accepted, row.port) == (8, 2, port)
+
+
+def test_what_the_policy_leaves_alone_is_told_once_it_was_judged(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    observer.qualify(Qualify(0, 0, 0, clauses=(Clause(True),)))
+    on_cpu(WRONG)
+    lockstep(*pair, times=2)  # judged when it is used off its CPU
+    observer.begin_survey()
+    lockstep(*pair, times=6, size=10)
+    assert surveyed(observer).rows == (
+        mine(shared_lab, read_cpu=WRONG, left=True, bytes=60, calls=6),
+    )
+    observer.begin_survey()
+    wanders_to(RIGHT)
+    lockstep(*pair, times=5)
+    assert {row.allowed for row in surveyed(observer).rows} == {2}  # CPUs that it may run on
+
+
+def test_each_nic_has_its_rows_and_one_that_has_gone_is_missed(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    with a_lab() as other:
+        observer = watch(shared_lab, other)
+        on_cpu(RIGHT)
+        here, there = (directed(lab, lab.udp_pair) for lab in (shared_lab, other))
+        for gone, rows in ((False, {shared_lab.nic.name: 100}), (True, {})):
+            observer.begin_survey()
+            lockstep(*here, size=100)
+            lockstep(*there, size=30)
+            if gone:
+                observer.watch([other.netns["host"]], napis(other))
+            found = surveyed(observer)
+            assert {row.nic: row.bytes for row in found.rows} == rows | {other.nic.name: 30}
+            assert found.missed == (100 if gone else 0)

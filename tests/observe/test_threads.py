@@ -7,14 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from atfnd.observe.processes.threads import SocketOwners, ThreadUse, read_threads
-from tests.wait import until
 
 
 def write_thread(
@@ -27,30 +24,15 @@ def write_thread(
     (folder / "schedstat").write_text(f"{ran} 0 {slices}\n")
 
 
-@pytest.fixture
-def alive() -> Iterator[threading.Event]:
-    done = threading.Event()
-    yield done
-    done.set()
-
-
 def test_reads_a_thread_whose_name_has_brackets(tmp_path: Path) -> None:
+    assert read_threads(5, str(tmp_path)) == {}  # it is gone
     write_thread(tmp_path, 5, 6, cpu=3, ran=100, slices=2, state="R")
-    thread = read_threads(5, str(tmp_path))[6]
-    assert thread == (6, "a ) b", 3, True, 100, 2)
-
-
-def test_without_schedstat_clock_ticks_have_to_do(tmp_path: Path) -> None:
-    write_thread(tmp_path, 5, 6, cpu=3, ran=100)
-    (tmp_path / "5/task/6/schedstat").unlink()
+    assert read_threads(5, str(tmp_path))[6] == (6, "a ) b", 3, True, 100, 2)
+    (tmp_path / "5/task/6/schedstat").unlink()  # clock ticks have to do
     assert read_threads(5, str(tmp_path))[6][4:] == (15, None)
 
 
-def test_a_process_that_is_gone_has_no_threads(tmp_path: Path) -> None:
-    assert read_threads(5, str(tmp_path)) == {}
-
-
-def test_active_is_what_ran_since_the_last_poll(tmp_path: Path) -> None:
+def test_active_is_what_ran_since_the_last_poll_or_is_new_or_running(tmp_path: Path) -> None:
     use = ThreadUse(str(tmp_path))
     for tid in (5, 6, 7):
         write_thread(tmp_path, 5, tid, cpu=0, ran=100)
@@ -63,41 +45,12 @@ def test_active_is_what_ran_since_the_last_poll(tmp_path: Path) -> None:
     assert {thread.tid for thread in use.active(5) or ()} == {6, 7}
     use.begin(3)
     assert use.active(5) == ()
-
-
-def test_new_and_running_threads_are_active(tmp_path: Path) -> None:
-    use = ThreadUse(str(tmp_path))
     write_thread(tmp_path, 5, 5, cpu=0, ran=100, state="R")
-    use.begin(1)
-    use.active(5)
-    write_thread(tmp_path, 5, 6, cpu=0, ran=0)
-    use.begin(2)
-    assert {thread.tid for thread in use.active(5) or ()} == {5, 6}
-
-
-def test_an_old_baseline_is_dropped(tmp_path: Path) -> None:
-    use = ThreadUse(str(tmp_path))
-    write_thread(tmp_path, 5, 5, cpu=0, ran=100)
-    use.begin(1)
-    use.active(5)
-    use.begin(2 + ThreadUse.STALE_NS)
-    assert use.active(5) is None
-
-
-def test_real_threads_run_where_they_are_pinned(alive: threading.Event) -> None:
-    cpus = sorted(os.sched_getaffinity(0))
-    tids: dict[int, int] = {}
-
-    def pinned(cpu: int) -> None:
-        os.sched_setaffinity(threading.get_native_id(), {cpu})
-        tids[cpu] = threading.get_native_id()
-        alive.wait()
-
-    for cpu in cpus:
-        threading.Thread(target=pinned, args=(cpu,), daemon=True).start()
-    until(lambda: len(tids) == len(cpus), "threads pinned themselves")
-    sample = read_threads(os.getpid())
-    assert {cpu: sample[tid].cpu for cpu, tid in tids.items()} == {cpu: cpu for cpu in cpus}
+    write_thread(tmp_path, 5, 8, cpu=0, ran=0)
+    use.begin(4)
+    assert {thread.tid for thread in use.active(5) or ()} == {5, 8}
+    use.begin(5 + ThreadUse.STALE_NS)
+    assert use.active(5) is None, "an old baseline is dropped"
 
 
 def walk(owners: SocketOwners, inode: int, now_ns: int = 1) -> tuple[int, ...]:
@@ -134,26 +87,23 @@ def test_a_step_is_bounded(tmp_path: Path) -> None:
     assert owners.of(99, 1) == (5,)
 
 
-def test_nobody_is_an_answer_and_is_not_asked_again_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("known", [False, True], ids=["nobody", "a holder in doubt"])
+def test_a_holder_is_looked_for_again_after_a_while(tmp_path: Path, known: bool) -> None:
+    if known:
+        fake_fd(tmp_path, 5, 3, "socket:[42]")
     owners = SocketOwners(str(tmp_path))
-    assert walk(owners, 42) == ()
-    fake_fd(tmp_path, 5, 3, "socket:[42]")
-    owners.step(2)
-    assert owners.of(42, 2) == ()
-    later = 2 + SocketOwners.RETRY_NS
-    owners.of(42, later)
-    owners.step(later)
-    assert owners.of(42, later) == (5,)
-
-
-def test_a_doubted_holder_is_looked_for_again(tmp_path: Path) -> None:
-    fake_fd(tmp_path, 5, 3, "socket:[42]")
-    owners = SocketOwners(str(tmp_path))
-    assert walk(owners, 42) == (5,)
-    (tmp_path / "5/fd/3").unlink()
+    before = walk(owners, 42)
+    assert before == ((5,) if known else ())
+    if known:
+        (tmp_path / "5/fd/3").unlink()
     fake_fd(tmp_path, 6, 3, "socket:[42]")
+    owners.step(2)
+    assert owners.of(42, 2) == before
     later = 2 + SocketOwners.RETRY_NS
-    owners.doubt(42, later)
+    if known:
+        owners.doubt(42, later)
+    else:
+        owners.of(42, later)
     owners.step(later)
     assert owners.of(42, later) == (6,)
 

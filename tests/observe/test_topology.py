@@ -58,13 +58,6 @@ def test_two_packages_with_smt_and_nodes(tmp_path: Path) -> None:
     )
 
 
-def test_an_offline_cpu_says_nothing_of_what_it_shares(tmp_path: Path) -> None:
-    files = {"cpu/online": "0", "cpu/cpu1/online": "0"}
-    files |= cpu_files(0, core=0, package=0, smt="0", llc="0")
-    cpus = topology(write(tmp_path, files)).cpus
-    assert cpus[1] == Cpu(1, False, None, None, None, (), ())
-
-
 def test_an_offline_cpu_shares_what_it_shared_before(tmp_path: Path) -> None:
     files = {"cpu/online": "0-1", "node/node0/cpulist": "0-1", "cpu/isolated": ""}
     for index in range(2):
@@ -105,24 +98,20 @@ def test_isolated_and_tickless_cpus(tmp_path: Path, mount: str) -> None:
     assert [cpu.index for cpu in cpus if cpu.isolated] == [1, 2, 3]
 
 
-def test_ids_the_kernel_does_not_know_are_none(tmp_path: Path) -> None:
+def test_what_the_kernel_does_not_know_is_none(tmp_path: Path) -> None:
     files = {"cpu/online": "0"} | cpu_files(0, core=-1, package=-1, smt="0", llc="0")
     (cpu,) = topology(write(tmp_path, files)).cpus
     assert (cpu.package, cpu.core) == (None, None)
-
-
-def test_without_a_shared_cache_list_there_is_no_llc(tmp_path: Path) -> None:
-    write(tmp_path, {"cpu/online": "0", "cpu/cpu0/cache/index0/level": "1"})
+    shutil.rmtree(tmp_path / "devices/system/cpu/cpu0/cache/index3")
+    assert topology(tmp_path).cpus[0].llc == (0,)
+    shutil.rmtree(tmp_path / "devices/system/cpu/cpu0/cache")
     assert topology(tmp_path).cpus[0].llc == ()
+    assert topology(tmp_path / "nowhere") == Topology(())
 
 
 def test_cpus_come_in_number_order(tmp_path: Path) -> None:
     files = {"cpu/online": "0-11"} | {f"cpu/cpu{i}/topology/core_id": str(i) for i in range(12)}
     assert [cpu.index for cpu in topology(write(tmp_path, files)).cpus] == list(range(12))
-
-
-def test_an_empty_tree_is_an_empty_topology(tmp_path: Path) -> None:
-    assert topology(tmp_path) == Topology(())
 
 
 def test_garbage_is_not_guessed_at(tmp_path: Path) -> None:
@@ -133,7 +122,4 @@ def test_garbage_is_not_guessed_at(tmp_path: Path) -> None:
 def test_this_machine() -> None:
     cpus = {cpu.index: cpu for cpu in topology().cpus}
     assert {index for index, cpu in cpus.items() if cpu.online} >= os.sched_getaffinity(0)
-    for cpu in cpus.values():
-        if cpu.online:
-            assert cpu.index in cpu.smt
-            assert not cpu.llc or set(cpu.smt) <= set(cpu.llc)
+    assert all(cpu.index in cpu.smt for cpu in cpus.values() if cpu.online)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Exact detection: what reaches a socket through the old queue, the new one, and any other.
+"""Exact detection: what reaches a socket through the old queue, the new one, and any other; and
+what the moves hear of it.
 
 Packets are late when they should be: queue A's NAPI thread is kept from its CPU while the rule
 changes and the new queue delivers.
@@ -7,26 +8,25 @@ changes and the new queue delivers.
 
 from __future__ import annotations
 
-import errno
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 
-from atfnd.model import Match, Protocol
-from atfnd.observe.sockets.transit import Late, Passage, Transit
+from atfnd.model import FlowKey, Match, Protocol
+from atfnd.move.event import Disturbed, Event, EvidenceLost, Idle, Seen, Violated
+from atfnd.observe.sockets.passages import Passages
+from atfnd.observe.sockets.transit import Late, Transit
 from tests.labs import Lab, key_of
 from tests.move.holding import under_hold
-from tests.observe.tcp_reordering import TcpReordering
+from tests.observe.observing import cookie
+from tests.values import key
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
-SO_COOKIE = 57  # asm-generic/socket.h
-FAMILIES = [socket.AF_INET, socket.AF_INET6]
 LONG_NS = 5 * 10**9
 A, B, C = 0, 1, 2
 
@@ -42,7 +42,7 @@ class Moving:
             self.sender, self.receiver = lab.tcp_pair(family, 5000)
             self.sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.flow = key_of(self.receiver, protocol)
-        self.cookie = cookie_of(self.receiver)
+        self.cookie = cookie(self.receiver)
         self.queues = self.nic.queues()
         self.napis = [queue.napi_id or 0 for queue in self.queues]
         for queue in (A, B):
@@ -52,9 +52,8 @@ class Moving:
     def to(self, queue: int) -> None:
         self.nic.insert(Match.of(self.flow), queue, self.location)
 
-    def begin(self, move: int, between: int | None = None) -> None:
-        napi_r = 0 if between is None else self.napis[between]
-        self.transit.begin(self.cookie, move, self.napis[A], self.napis[B], napi_r)
+    def begin(self, move: int, between: int = 0) -> None:
+        self.transit.begin(self.cookie, move, self.napis[A], self.napis[B], between)
 
     def deliver(self, count: int) -> None:
         """One packet at a time, each read before the next is sent."""
@@ -75,19 +74,10 @@ class Moving:
         assert rule is not None
         return rule.hits or 0
 
-    def so_far(self) -> Passage:
-        passage = self.transit.read(self.cookie)
-        assert passage is not None
-        return passage
-
     def while_stalled(self, what: Callable[[], object]) -> None:
         """Do this with A's ring standing still. (A hold with A in the place of B.)"""
         held = under_hold(self.transit, self.queues[B], self.queues[A], what, LONG_NS)
         assert not held.leaky
-
-
-def cookie_of(sock: socket.socket) -> int:
-    return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), sys.byteorder)
 
 
 @pytest.fixture
@@ -101,54 +91,39 @@ def late(transit: Transit) -> list[Late]:
     return [event for event in transit.drain() if isinstance(event, Late)]
 
 
-@pytest.mark.parametrize("protocol", [Protocol.UDP, Protocol.TCP])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "protocol"), [(socket.AF_INET, Protocol.UDP), (socket.AF_INET6, Protocol.TCP)]
+)
 def test_each_packet_is_counted_by_the_queue_it_came_through(
     lab: Lab, transit: Transit, family: int, protocol: Protocol
 ) -> None:
     moving = Moving(lab, transit, family, protocol)
     moving.deliver(3)
-    moving.begin(7)
+    moving.begin(7, between=moving.napis[C])
     before = time.monotonic_ns()
     moving.deliver(5)
     half = transit.read(moving.cookie)
     assert half is not None
     assert (half.a_packets, half.b_packets, half.first_b_ns) == (5, 0, None)
     assert half.last_a_ns is not None
-    moving.to(B)
-    moving.deliver(4)
-    moving.to(C)
-    moving.deliver(2)
+    for queue, count in ((C, 3), (B, 4), (C, 2)):  # after B, this is late
+        moving.to(queue)
+        moving.deliver(count)
     seen = transit.end(moving.cookie)
     assert seen.move == 7
-    assert (seen.a_packets, seen.b_packets, seen.elsewhere_packets) == (5, 4, 2)
+    assert (seen.a_packets, seen.b_packets, seen.elsewhere_packets) == (5, 4, 5)
     assert seen.elsewhere_napi == moving.napis[C]
     assert seen.first_b_ns is not None
     assert before < half.last_a_ns < seen.first_b_ns < time.monotonic_ns()
     assert seen.last_a_ns == half.last_a_ns
-    assert seen.late_packets == 0
-    assert late(transit) == []
+    found = late(transit)
+    assert {(event.move, event.napi_id) for event in found} == {(7, moving.napis[C])}
+    assert sum(event.packets for event in found) == seen.late_packets == 2
     assert transit.read(moving.cookie) is None
 
 
-def test_what_comes_through_a_queue_in_between_may_be_late(lab: Lab, transit: Transit) -> None:
+def test_every_packet_left_behind_is_an_event_of_its_move(lab: Lab, transit: Transit) -> None:
     moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
-    moving.begin(9, between=C)
-    for queue, count in ((C, 3), (B, 1), (C, 2)):
-        moving.to(queue)
-        moving.deliver(count)
-    seen = transit.end(moving.cookie)
-    assert (seen.b_packets, seen.elsewhere_packets, seen.late_packets) == (1, 5, 2)
-    found = late(transit)
-    assert {(event.move, event.napi_id) for event in found} == {(9, moving.napis[C])}
-    assert sum(event.packets for event in found) == 2
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_packet_left_behind_is_an_event_of_its_move(
-    lab: Lab, transit: Transit, family: int
-) -> None:
-    moving = Moving(lab, transit, family, Protocol.UDP)
     moving.begin(42)
     got: list[bytes] = []
 
@@ -170,80 +145,6 @@ def test_every_packet_left_behind_is_an_event_of_its_move(
     assert {event.first_b_ns for event in events} == {seen.first_b_ns}
     assert max(event.at_ns for event in events) == seen.last_a_ns
     assert transit.lost() == 0
-
-
-def test_tcp_data_left_behind_is_late_for_the_kernel_too(lab: Lab, transit: Transit) -> None:
-    moving = Moving(lab, transit, socket.AF_INET, Protocol.TCP)
-    moving.deliver(1)
-    with closing(TcpReordering(lab.netns["host"])) as tcp:
-        before = tcp.counters()
-        moving.begin(1)
-
-        def overtake() -> None:
-            moving.leave_behind([b"a"])
-            moving.sender.send(b"b")
-            until(lambda: tcp.out_of_order(moving.flow), "b is there, and a is not")
-
-        moving.while_stalled(overtake)
-        assert moving.receiver.recv(2, socket.MSG_WAITALL) == b"ab"
-        assert tcp.counters().TCPOFOQueue > before.TCPOFOQueue
-        assert tcp.out_of_order(moving.flow) == 1
-    # TCP sent "a" again through B, so the reader has both before A's queue delivers.
-    until(lambda: moving.so_far().a_packets > 0, "A delivers what was left behind")
-    assert transit.end(moving.cookie).late_packets >= 1
-    assert {event.move for event in late(transit)} == {1}
-
-
-def test_violations_beyond_the_ring_buffer_are_counted(lab: Lab, transit: Transit) -> None:
-    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
-    moving.begin(1)
-    moving.to(B)
-    moving.deliver(1)
-    moving.to(A)
-    moving.deliver(6000)
-    seen = transit.end(moving.cookie)
-    assert transit.lost() > 0
-    assert len(late(transit)) + transit.lost() == seen.late_packets == 6000
-
-
-def test_a_full_or_repeated_watch_is_refused(lab: Lab) -> None:
-    with closing(Transit(flows=1)) as transit:
-        transit.begin(1, 1, 8, 9)
-        with pytest.raises(OSError, match="map update") as repeated:
-            transit.begin(1, 2, 8, 9)
-        with pytest.raises(OSError, match="map update") as full:
-            transit.begin(2, 2, 8, 9)
-        with pytest.raises(OSError, match="map take") as unknown:
-            transit.end(2)
-        assert repeated.value.errno == errno.EEXIST
-        assert full.value.errno == errno.E2BIG
-        assert unknown.value.errno == errno.ENOENT
-        assert transit.end(1).move == 1
-        for napi_id in range(100, 116):
-            transit.watch(napi_id, None)
-        with pytest.raises(OSError, match="watch") as rings:
-            transit.watch(200, None)
-        assert rings.value.errno == errno.ENOSPC
-        transit.unwatch(100)
-        with pytest.raises(OSError, match="watch") as twice:
-            transit.watch(101, None)
-        assert twice.value.errno == errno.EEXIST
-        transit.watch(200, None)
-        for call in (transit.unwatch, transit.answer, transit.idle):
-            with pytest.raises(KeyError):
-                call(100)
-    with pytest.raises(ValueError, match="closed"):
-        transit.lost()
-
-
-def test_nothing_is_seen_while_stopped(lab: Lab, transit: Transit) -> None:
-    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
-    moving.begin(1)
-    transit.stop()
-    moving.deliver(3)
-    transit.start()
-    moving.deliver(2)
-    assert transit.end(moving.cookie).a_packets == 2
 
 
 def test_a_ring_is_drained_by_a_poll_that_began_after_the_question(
@@ -299,15 +200,85 @@ def test_a_ring_that_a_timer_will_poll_is_not_idle(lab: Lab, transit: Transit) -
     until(lambda: transit.idle(napi_a), "its timer has run out")
 
 
-def test_how_fast_a_ring_that_is_never_empty_is_polled(lab: Lab, transit: Transit) -> None:
-    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
-    queue = moving.queues[A]
-    assert queue.napi_id is not None
+class Watched:
+    """A flow through queue A, watched on its way to B."""
+
+    def __init__(self, lab: Lab, transit: Transit) -> None:
+        self.nic, self.passages = lab.nic, Passages(transit)
+        self.sender, self.receiver = lab.udp_pair(socket.AF_INET, 4000, 5000)
+        self.flow = key_of(self.receiver, Protocol.UDP)
+        self.cookie = cookie(self.receiver)
+        self.location = self.nic.insert(Match.of(self.flow), A)
+        self.watch(self.flow, self.cookie)
+
+    def watch(self, flow: FlowKey, of: int) -> None:
+        queues = self.nic.queues()
+        self.passages.watch(flow, of, queues[A], queues[B], queues)
+
+    def to(self, queue: int, count: int = 1) -> list[Event]:
+        """Deliver packets through a queue; what is reported of it."""
+        self.nic.insert(Match.of(self.flow), queue, self.location)
+        for _ in range(count):
+            self.sender.send(b"x")
+            assert self.receiver.recv(1) == b"x"
+        return self.passages.events()
+
+
+@pytest.fixture
+def watched(lab: Lab) -> Iterator[Watched]:
+    with closing(Transit(flows=1)) as transit:
+        transit.start()
+        yield Watched(lab, transit)
+
+
+def test_the_last_delivery_through_each_queue_is_reported_once(watched: Watched) -> None:
+    [idle] = watched.passages.events()
+    assert isinstance(idle, Idle)
+    assert idle.since_ns < time.monotonic_ns()  # since it is watched
+    for queue in (A, B, C, B):
+        began_ns = time.monotonic_ns()
+        seen, idle = watched.to(queue)
+        assert isinstance(seen, Seen)
+        assert (seen.subject, seen.queue) == (watched.flow, queue)
+        assert began_ns < seen.at_ns < time.monotonic_ns()
+        assert idle == Idle(watched.flow, seen.at_ns)
+        assert watched.passages.events() == [idle]
+        assert watched.passages.delivered_ns(watched.flow) == seen.at_ns
+    assert watched.passages.delivered_ns(key(1)) is None
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["by us", "by another program"])
+def test_violations_are_reported_before_what_ends_a_move(watched: Watched, written: bool) -> None:
+    """Those of packets that were led there before the write are not of the move."""
+    watched.to(B)
+    if written:
+        watched.passages.wrote(watched.flow, time.monotonic_ns())
     began_ns = time.monotonic_ns()
-    moving.deliver(3)
-    assert transit.served(queue.napi_id) == (0, 0)  # each poll found little, and then nothing
-    moving.while_stalled(lambda: moving.leave_behind([b"x"] * 200))
-    until(lambda: transit.served(queue.napi_id or 0)[0] >= 200 - 64, "three polls of 64, and 8")
-    packets, took_ns = transit.served(queue.napi_id)
-    assert packets == 200 - 64
-    assert 0 < took_ns < time.monotonic_ns() - began_ns
+    *disturbed, late, seen, idle = watched.to(A, 5)
+    assert disturbed == [Disturbed(watched.flow)] * written
+    assert isinstance(late, Violated)
+    assert (late.key, late.packets) == (watched.flow, 5)
+    assert began_ns < late.at_ns < time.monotonic_ns()
+    assert [type(each) for each in (seen, idle)] == [Seen, Idle]
+
+
+def test_violations_of_a_move_that_is_over_are_nobodys(watched: Watched) -> None:
+    watched.to(B)
+    watched.nic.insert(Match.of(watched.flow), A, watched.location)
+    watched.sender.send(b"x")
+    watched.receiver.recv(1)
+    watched.passages.unwatch(watched.flow)
+    watched.watch(watched.flow, watched.cookie)
+    assert [type(each) for each in watched.passages.events()] == [Idle]
+
+
+def test_what_cannot_be_watched_or_was_lost_is_lost_evidence(watched: Watched) -> None:
+    with pytest.raises(OSError, match="map update"):
+        watched.watch(key(1), 1)  # one too many
+    watched.passages.unwatch(key(1))  # which changes nothing
+    watched.passages.miss()
+    assert [type(each) for each in watched.passages.events()] == [EvidenceLost, Idle]
+    assert [type(each) for each in watched.passages.events()] == [Idle]
+    watched.to(B)
+    reported = watched.to(A, 6000)  # more than the ring buffer has room for
+    assert EvidenceLost() in reported

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import subprocess
-from contextlib import closing
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 
-from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.kernel.netlink import rtnl
 from atfnd.kernel.netlink.requests import attribute
@@ -28,14 +27,12 @@ from atfnd.kernel.netlink.tunnels import (
     under,
 )
 from atfnd.kernel.system.netns import open_socket
-from atfnd.model import ActionKind, FlowState, Mode, Protocol, SocketSeen, Topology
-from atfnd.observe.nics.watch import NicWatch
-from atfnd.serve.explain.explain import explain
+from atfnd.model import ActionKind, FlowKey, FlowState, Mode, Protocol, SocketSeen
 from tests.bed import a_bed
 from tests.daemons import policy
 from tests.engine.test_birth import memory
 from tests.labs import HOST, PEER, Lab, key_of, packed
-from tests.observe.observing import RIGHT, WRONG, Watch, cookie, on_cpu
+from tests.observe.observing import RIGHT, WRONG, Watch, on_cpu
 from tests.values import NIC, RULE, flow, key, seen
 from tests.wait import until
 
@@ -48,52 +45,21 @@ VXLAN = Tunnel("vx0", "vxlan")
 UNCONNECTED = key(0)._replace(protocol=Protocol.UDP, remote=bytes(4), remote_port=0)
 
 
-def test_a_flow_by_a_tunnel_gets_no_filter_and_no_queue() -> None:
+@pytest.mark.parametrize(
+    ("steered", "event"),
+    [
+        (key(1), seen(1, 1, tunnel=str(VXLAN))),
+        (UNCONNECTED, seen(2, 1, key=UNCONNECTED, group=True)),  # of a second socket on its port
+    ],
+    ids=["a tunnel", "a group"],
+)
+def test_the_filter_of_a_flow_that_is_left_to_rss_from_now_on_goes(
+    steered: FlowKey, event: SocketSeen
+) -> None:
     known = memory()
-    event = seen(1, 2, tunnel=str(VXLAN))
-    assert steer.seen(event, NIC, STRICT, known, 10**9) == ()
-    assert steer.take_up(NIC, known, 2 * 10**9) == ()
-    entry = known.table.get(key(1))
-    assert entry is not None
-    assert (entry.state, entry.target_queue, entry.location) == (FlowState.WANTED, None, None)
-    assert follow.owner_of(entry, known) is None
-    answer = explain(entry, NIC, Topology((), ()), 1)
-    assert answer.verdict == (
-        "Left to RSS: its packets come by vx0 (vxlan), and the NIC sees another 5-tuple."
-    )
-    assert answer.advice is None
-    plain = steer.seen(event._replace(tunnel=None), NIC, STRICT, known, 3 * 10**9)
-    assert ActionKind.INSERT in {action.kind for action in plain}
-
-
-def test_the_filter_of_a_flow_that_comes_by_a_tunnel_from_now_on_goes() -> None:
-    known = memory()
-    known.table.put(flow(1, location=7, target_queue=2, state=FlowState.STEERED))
-    (delete,) = steer.seen(seen(1, 1, tunnel=str(VXLAN)), NIC, STRICT, known, 10**9)
+    known.table.put(flow(1, key=steered, location=7, target_queue=2, state=FlowState.STEERED))
+    (delete,) = steer.seen(event, NIC, STRICT, known, 10**9)
     assert (delete.kind, delete.location, delete.live) == (ActionKind.DELETE, 7, True)
-
-
-def test_udp_sockets_that_share_a_port_get_no_filter() -> None:
-    known = memory()
-    event = seen(1, 2, key=UNCONNECTED, group=True)
-    assert steer.seen(event, NIC, STRICT, known, 10**9) == ()
-    entry = known.table.get(UNCONNECTED)
-    assert entry is not None
-    assert "SO_REUSEPORT" in str(entry.why)
-    connected = seen(2, 2, group=True)  # it has a peer, and packets of its own
-    plan = steer.seen(connected, NIC, STRICT, known, 10**9)
-    assert ActionKind.INSERT in {action.kind for action in plan}
-
-
-def test_a_second_socket_on_a_udp_port_takes_the_firsts_filter_away() -> None:
-    known = memory()
-    steered = flow(1, key=UNCONNECTED, location=7, target_queue=2, state=FlowState.STEERED)
-    known.table.put(steered)
-    second = seen(2, 1, key=UNCONNECTED, group=True)
-    (delete,) = steer.seen(second, NIC, STRICT, known, 10**9)
-    assert (delete.kind, delete.location) == (ActionKind.DELETE, 7)
-    known.table.put(steered)
-    assert steer.seen(second._replace(group=False), NIC, STRICT, known, 10**9) == ()
 
 
 @pytest.mark.parametrize(
@@ -173,28 +139,11 @@ def vxlan(lab: Lab) -> None:
         ip(lab, role, "link", "set", "vx0", "up")
 
 
-def test_a_tunnels_address_is_known_as_soon_as_it_is_there(lab: Lab) -> None:
-    inner = key(1)._replace(local=packed(INNER["host"]))
-    outer = key(1)._replace(local=packed(HOST[V4]))
-    with closing(NicWatch(lab.nic)) as watch:
-        assert watch.tunnel_of(inner) is None
-        vxlan(lab)
-        watch.changed()
-        assert watch.tunnel_of(inner) == "vx0 (vxlan)"
-        assert watch.tunnel_of(outer) is None
-        ip(lab, "host", "link", "delete", "vx0")
-        watch.changed()
-        assert watch.tunnel_of(inner) is None
-
-
-BEHIND = "10.78.0.1"  # on a device of the host that is no tunnel
-
-
-@pytest.mark.parametrize("address", [INNER["host"], BEHIND])
-def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path, address: str) -> None:
+def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path) -> None:
     vxlan(lab)
-    ip(lab, "host", "address", "add", f"{BEHIND}/32", "dev", "lo")
-    ip(lab, "peer", "route", "add", f"{BEHIND}/32", "via", INNER["host"])
+    address = "10.78.0.1"  # on a device of the host that is no tunnel
+    ip(lab, "host", "address", "add", f"{address}/32", "dev", "lo")
+    ip(lab, "peer", "route", "add", f"{address}/32", "via", INNER["host"])
     with a_bed(lab, tmp_path, "bpf", policy(order="immediate")) as bed:
         bed.start()
         with (
@@ -225,36 +174,27 @@ def test_a_flow_in_vxlan_is_left_to_rss_and_says_so(lab: Lab, tmp_path: Path, ad
                            lab.nic.filters())  # fmt: skip
 
 
-def test_sockets_of_one_udp_port_are_reported_as_a_group(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
+@pytest.mark.parametrize("sockets", [1, 2])
+def test_sockets_of_one_udp_port_are_reported_as_a_group(
+    shared_lab: Lab, watch: Watch, sockets: int
+) -> None:
+    observer, port = watch(shared_lab), 5300 + sockets
+    made = [shared_lab.open("host", V4, socket.SOCK_DGRAM) for _ in range(sockets)]
+    for each in made:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        each.bind((HOST[V4], port))
+        each.setblocking(False)
+    sender = shared_lab.open("peer", V4, socket.SOCK_DGRAM)
+    sender.connect((HOST[V4], port))
 
-    def answer(port: int, sockets: int) -> list[SocketSeen]:
-        made = [shared_lab.open("host", V4, socket.SOCK_DGRAM) for _ in range(sockets)]
-        for each in made:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            each.bind((HOST[V4], port))
-            each.setblocking(False)
-        sender = shared_lab.open("peer", V4, socket.SOCK_DGRAM)
-        sender.connect((HOST[V4], port))
-        found: list[SocketSeen] = []
+    def reported() -> list[SocketSeen]:
+        sender.send(b"x")
+        for cpu in (RIGHT, WRONG):
+            on_cpu(cpu)
+            for each in made:
+                with contextlib.suppress(BlockingIOError):
+                    each.recv(10)
+        return [each for each in observer.drain() if isinstance(each, SocketSeen)]
 
-        def seen_one() -> bool:
-            sender.send(b"x")
-            for cpu in (RIGHT, WRONG):
-                on_cpu(cpu)
-                for each in made:
-                    try:
-                        each.recv(10)
-                    except BlockingIOError:
-                        continue
-            found.extend(
-                each for each in observer.drain()
-                if isinstance(each, SocketSeen) and each.cookie in map(cookie, made)
-            )  # fmt: skip
-            return bool(found)
-
-        until(seen_one, "one of them is reported")
-        return found
-
-    assert {each.group for each in answer(5300, 1)} == {False}
-    assert {each.group for each in answer(5301, 2)} == {True}
+    found = until(reported, "one of them is reported")
+    assert {each.group for each in found} == {sockets > 1}
