@@ -32,7 +32,7 @@ def test_the_table_names_files_that_are_there() -> None:
         ("test_bench_owners.py", {"demand", "alone"}),
         ("test_bench_demo.py", {"full", "alone"}),
         ("test_guest.py", {"full", "alone"}),
-        ("test_mutants.py", {"demand"}),
+        ("test_observed_again.py", {"demand"}),
     ],
 )
 def test_a_file_is_of_one_tier(file: str, expected: set[str]) -> None:

@@ -46,10 +46,9 @@ FULL = {
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
-# The mutation tool, and faults in moves that the proof must see; benches, each of which runs a
-# little; a machine of theirs that is bound to one version of QEMU; what needs a CPU that nobody
-# else uses; and the zygote and the guest's NIC driver by themselves: they seldom change, and what
-# uses them in the other files would fail.
+# Benches, each of which runs a little; a machine of theirs that is bound to one version of QEMU;
+# what needs a CPU that nobody else uses; and the guest's NIC driver by itself: it seldom changes,
+# and what uses it in the other files would fail.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",
@@ -60,14 +59,11 @@ DEMAND = (
     "test_counted_guest",
     "test_demo",
     "test_full_cores",
-    "test_move_mutations",
-    "test_mutants",
     "test_observed_again",
     "test_simnic_faults",
     "test_simnic_filters",
     "test_simnic_life",
     "test_simnic_queues",
-    "test_zygote",
 )
 
 # Nothing runs beside them.
