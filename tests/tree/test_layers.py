@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -237,73 +237,6 @@ def test_rooms(rule: object) -> None:
     assert "\n".join(rule(ours())) == ""
 
 
-PLANTED_IMPORTS = [
-    ("engine/x.py", "from atfnd.kernel.netlink.rtnl import y", 2),
-    ("engine/x.py", "from atfnd.errors import OperatorError", 1),
-    ("engine/x.py", "def f():\n    import atfnd.policy.match.match", 0),
-    ("engine/x.py", "from atfnd.policy.match.match import Matcher", 0),
-    ("engine/x.py", "from atfnd.policy.match import matching", 1),
-    ("engine/x.py", "def f():\n    import atfnd.policy.file.load", 1),
-    ("engine/x.py", "from ..nic import Nic", 1),
-    ("engine/x.py", "from . import table", 0),
-    ("engine/x.py", "from atfnd.model import Flow\nimport dataclasses", 0),
-    ("model.py", "from atfnd import errors", 1),
-    ("model.py", "from atfnd.errors import OperatorError", 1),
-    ("errors.py", "import atfnd.model", 1),
-    ("move/birth.py", "from atfnd.program.filter import insert", 1),
-    ("move/mover.py", "from atfnd.bpf import _bpf", 2),
-    ("ctl/verbs.py", "from atfnd.serve import api", 1),
-    ("ctl/verbs.py", "from atfnd import __version__", 0),
-    ("serve/api/routes.py", "if TYPE_CHECKING:\n    from atfnd.policy.file.load import load", 1),
-    ("policy/file/load.py", "from atfnd.kernel import x", 2),
-    ("program/x.py", "from atfnd.bpf import _bpf", 1),
-    ("program/x.py", "from atfnd.kernel import x", 0),
-    ("serve/x.py", "from atfnd.daemon.supervisor import Supervisor", 2),
-    ("nic/lab/nic.py", "from atfnd.lab.up import up", 1),
-    ("cli/commands.py", "from atfnd.daemon import x\nfrom atfnd.lab.up import up", 0),
-    ("__main__.py", "from atfnd.lab.up import up", 1),
-]
-
-
-@pytest.mark.parametrize(("path", "source", "count"), PLANTED_IMPORTS)
-def test_planted_imports(path: str, source: str, count: int) -> None:
-    assert len(bad_imports({path: source})) == count
-
-
-def test_planted_cycle() -> None:
-    one_way = {"nic/a.py": "from atfnd.program import x", "program/b.py": "from . import c"}
-    assert cycles(one_way) == []
-    assert cycles(one_way | {"program/c.py": "import atfnd.nic"}) != []
-
-
-PLANTED_SPEECH = [
-    ("program/x.py", "import struct", 1),
-    ("program/x.py", "from struct import Struct", 1),
-    ("program/x.py", "import fcntl\nfcntl.ioctl(0, 1)", 1),
-    ("program/x.py", "from socket import AF_NETLINK", 1),
-    ("program/x.py", "import socket\nsocket.socket(socket.AF_NETLINK)", 1),
-    ("program/x.py", "p = f'/proc/irq/{n}/smp_affinity'", 1),
-    ("program/x.py", "p = Path('/sys')", 1),
-    ("program/x.py", "p = '/system'", 0),
-    ("kernel/x.py", "import struct\np = '/proc/irq'", 0),
-    ("observe/x.py", "def read(root: str = '/proc'): ...", 0),
-    ("observe/x.py", "p = '/proc/stat'", 1),
-]
-
-
-@pytest.mark.parametrize(("path", "source", "count"), PLANTED_SPEECH)
-def test_planted_speech(path: str, source: str, count: int) -> None:
-    assert len(kernel_speech({path: source})) == count
-
-
-def test_planted_names() -> None:
-    one, other = "class Flow: ...\nclass _Row: ...", "class Rule: ...\nclass _Row: ..."
-    assert names_of_two({"a.py": one, "b.py": other}) == []
-    assert names_of_two({"a.py": one, "b.py": f"{other}\nclass Flow: ..."}) == [
-        "Flow: a.py:1, b.py:3"
-    ]
-
-
 # `model` holds values, which the tests of every room use. The other seven have no room.
 NO_TESTS_OF_ITS_OWN = {"model"}
 NO_ROOM = {"bench", "cases", "distributions", "guest", "hardware", "simulation", "tree"}
@@ -321,7 +254,7 @@ def callables(hint: object, path: str = "", seen: frozenset[object] = frozenset(
         yield path
     for each in get_args(hint):
         yield from callables(each, path, seen)
-    if isinstance(hint, type) and hint.__module__.startswith(("atfnd.", __name__)):
+    if isinstance(hint, type) and hint.__module__.startswith("atfnd."):
         for name, of_field in {} if hint in seen else get_type_hints(hint).items():
             yield from callables(of_field, f"{path}.{name}", seen | {hint})
 
@@ -329,56 +262,3 @@ def callables(hint: object, path: str = "", seen: frozenset[object] = frozenset(
 @pytest.mark.parametrize("kind", [*get_args(Event), *get_args(Command)], ids=lambda e: e.__name__)
 def test_what_the_engine_is_given_and_says_is_data(kind: type) -> None:
     assert list(callables(kind, kind.__name__)) == []
-
-
-class _Asked(NamedTuple):
-    rule_of: Mapping[str, Callable[[int], int | None]]
-
-
-class _Planted(NamedTuple):
-    asked: Sequence[_Asked | None]
-    number: int
-
-
-def test_planted_callables() -> None:
-    assert list(callables(_Planted, "_Planted")) == ["_Planted.asked.rule_of"]
-
-
-PLANTED_WRITES = [
-    ("daemon/x.py", "from atfnd.program.setting import undo", 1),
-    ("daemon/x.py", "from atfnd.program import setting", 1),
-    ("daemon/x.py", "import atfnd.program.setting", 1),
-    ("daemon/x.py", "from atfnd.program.setting import DONE, drifted", 0),
-    ("daemon/x.py", "from atfnd.program.balance import bans, unban", 1),
-    ("daemon/x.py", "from atfnd.program.undo import Undo", 1),
-    ("daemon/x.py", "from atfnd.program.actuator import apply, NicActuator", 2),
-    ("observe/x.py", "def f(nic): return nic.probe()", 1),
-    ("daemon/x.py", "def f(session): session.watch.nic.delete(7)", 1),
-    ("daemon/x.py", "def f(waiting): waiting.insert(0, 7)", 0),
-    ("daemon/undoing.py", "from atfnd.program.setting import undo", 0),
-    ("daemon/undoing.py", "from atfnd.program.actuator import apply", 1),
-    ("daemon/executor.py", "from atfnd.program import balance, setting", 0),
-    ("daemon/executor.py", "from atfnd.program import undo", 1),
-    ("cli/x.py", "from atfnd.program.restore import restored", 0),
-]
-
-
-@pytest.mark.parametrize(("path", "source", "count"), PLANTED_WRITES)
-def test_planted_writes(path: str, source: str, count: int) -> None:
-    assert len(writers({path: source})) == count
-
-
-PLANTED_PARTS = [
-    ("daemon/x.py", "class A: ...\nclass B(A): ...", 1),
-    ("daemon/x.py", "class A(NamedTuple): ...", 0),
-    ("daemon/x.py", "from atfnd.daemon.supervisor import Supervisor", 1),
-    ("daemon/supervisor.py", "def f(self): self.part = Part(self)", 1),
-    ("daemon/supervisor.py", "def f(self): self.part = Part(log=self)", 1),
-    ("daemon/supervisor.py", "def f(self): self.part = Part(self.log)", 0),
-    ("cli/run.py", "from atfnd.daemon.supervisor import Supervisor", 0),
-]
-
-
-@pytest.mark.parametrize(("path", "source", "count"), PLANTED_PARTS)
-def test_planted_parts(path: str, source: str, count: int) -> None:
-    assert len(not_composed({path: source})) == count
