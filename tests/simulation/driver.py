@@ -46,7 +46,6 @@ class Entry:
     owner: str
     by: object  # what it was written for
     effective: bool = True
-    other: str | None = None
     seen: tuple[Match | None, int | None] | None = None  # when atfnd last read it
 
 
@@ -78,9 +77,6 @@ class Table:
         self.present = self.up = self.ntuple = True
         self.refusals: deque[Refusal] = deque()
         self.unread: deque[int] = deque()  # errnos of lists of its filters to come
-        self.says_any = driver.placing is Placing.DRIVER  # that it chooses locations
-        self.says_size = True  # with the number of its filters; else with their list
-        self.complaints = 0  # lines of the kernel's log: filters refused for what they are
         self.drops = 0  # so many accepted filters to come are dropped (asynchronous drivers)
         self.slow_ns = 0  # more for each write
         self.overwrite = driver.overwrite
@@ -173,8 +169,8 @@ class Door:
         if not self._table.driver.filters:
             raise refused(errno.EOPNOTSUPP)
         table = self._table
-        size = table.slots if table.says_size else 0
-        return RxnfcCount(len(table.entries), size, table.says_any)
+        chooses = table.driver.placing is Placing.DRIVER
+        return RxnfcCount(len(table.entries), table.slots, chooses)
 
     def locations(self) -> tuple[tuple[int, ...], int]:
         self._asked("locations")
@@ -189,17 +185,13 @@ class Door:
             return None
         if self._owner == OURS:
             entry.seen = entry.match, entry.queue
-        return Filter(location, entry.match, entry.queue, other=entry.other)
+        return Filter(location, entry.match, entry.queue)
 
     def insert(self, match: Match, queue: int, location: int | None) -> int:
         table, driver = self._table, self._table.driver
         self._asked("insert")
         refusal = table.refusals.popleft() if self._owner == OURS and table.refusals else None
-        try:
-            self._check(match, queue, location)
-        except OSError:
-            table.complaints += 1
-            raise
+        self._check(match, queue, location)
         self._pass(WRITE_NS // 2 + table.slow_ns)
         if refusal is not None and not refusal.done:
             if refusal.loses and location in table.entries and driver.overwrite is Overwrite.GAP:
