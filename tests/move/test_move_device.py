@@ -24,6 +24,7 @@ from atfnd.move.device import due_ns
 from atfnd.move.event import (
     Asleep,
     Disturbed,
+    EvidenceLost,
     FlowClosed,
     Idle,
     Polled,
@@ -70,6 +71,7 @@ def test_a_strict_move_from_hold_to_proof(nic: SteppedNic) -> None:
                             Hold(1, nic.now_ns + TIMES.hold_max_ns, frozenset({0})))  # fmt: skip
     assert nic(QueueHeld(1, nic.now_ns)) == (Write(wanted.action),)
     nic.written(wanted)
+    assert nic(EvidenceLost()) == ()  # which proves nothing
     assert nic(Polled(0, nic.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe
     assert nic(Polled(0, nic.now_ns, 0, 64), 10_000) == ()  # the first end after it
     assert nic(Polled(0, nic.now_ns, 63, 64)) == ()  # it may have left packets
@@ -391,15 +393,6 @@ class TestDisturbed:
         assert (ended.verdict, ended.violations) == (Verdict.RESYNC, 0)
         assert not self.taught(nic)
         assert dict(nic.device.live) == {}
-
-    def test_a_filter_that_stands_is_our_own_fault(self, nic: SteppedNic) -> None:
-        wanted = to(0, Mode.IMMEDIATE)
-        nic(wanted)
-        nic.written(wanted)
-        nic(Violated(key(0), 3, nic.now_ns))
-        nic(TimerDue(), TIMES.verify_ns)
-        assert (nic.verdicts(), self.end(nic).violations) == ([Verdict.VIOLATED], 3)
-        assert self.taught(nic)
 
     def test_packets_that_come_as_before(self, nic: SteppedNic) -> None:
         """Not that the filter had no effect."""

@@ -172,13 +172,6 @@ def test_a_refusal_is_the_reason_of_what_is_put_off(nic: SteppedNic) -> None:
     assert switched(nic(to(0, Mode.STRICT), TIMES.loan_refused_ns)) == [("threaded", BORROWED)]
 
 
-def test_what_another_program_switched_off_is_ours_no_more(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    nic(TimerDue(), TIMES.loan_max_ns)
-    done(nic, GIVEN_BACK, errno.ESTALE)
-    assert not nic.device.loan.settings
-
-
 def test_threads_that_the_kernel_keeps_are_given_back_later(nic: SteppedNic) -> None:
     moved(nic, borrowed(nic))
     nic(TimerDue(), TIMES.loan_max_ns)
@@ -246,12 +239,6 @@ def test_a_queue_that_cannot_borrow_is_not_taken_for_one_that_did(nic: SteppedNi
     nic(PortChanged(LENDS._replace(rings=rings)))
     nic(TimerDue(), TIMES.verify_ns)
     assert nic.verdicts() == [Verdict.UNPROVEN]
-
-
-def test_no_hold_begins_while_threads_are_given_back(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    nic(TimerDue(), TIMES.loan_max_ns)
-    assert held(nic(to(1, Mode.STRICT))) == []
 
 
 @pytest.mark.parametrize(
@@ -416,11 +403,6 @@ def test_a_switch_waits_until_threads_are_borrowed(nic: SteppedNic) -> None:
     assert not nic.device.settings
 
 
-def test_a_queue_with_a_thread_of_its_own_borrows_nothing() -> None:
-    nic = on(PORT)
-    assert want(nic, rfs()) == [("rps-flow-cnt:0", ON)]
-
-
 def test_threads_are_given_back_when_nothing_was_switched_for_a_while(nic: SteppedNic) -> None:
     turned(nic)
     assert want(nic, rfs(1), after_ns=TIMES.loan_linger_ns * 3 // 4) == [("rps-flow-cnt:1", ON)]
@@ -501,10 +483,6 @@ def test_where_nothing_is_lent_it_is_written_and_refused_as_without_threads(
     done(nic, ON, errno.EOPNOTSUPP, "rps-flow-cnt:0")
     again = want(nic, rfs(), after_ns=TIMES.loan_refused_ns)
     assert again == [("threaded", BORROWED)]
-
-
-def test_where_the_policy_forbids_it_it_is_written_and_refused() -> None:
-    assert want(on(NEVER), rfs()) == [("rps-flow-cnt:0", ON)]
 
 
 def test_a_switch_waits_for_moves_and_is_held_by_their_loan(nic: SteppedNic) -> None:

@@ -24,7 +24,6 @@ from tests.tree.documented import (
     parsed,
     reason,
     runs,
-    typed,
     unmarked,
 )
 
@@ -98,22 +97,6 @@ def test_commands_in_sentences_are_taken(page: Path) -> None:
         program, *words = shlex.split(NUMBER.sub("1", re.split(r" [|>]", command)[0]))
         if program in ("atfnd", "atfnctl") and len(words) > 1:
             parsed(program, words)
-
-
-@pytest.mark.parametrize(
-    ("block", "found"),
-    [
-        ("atfnctl nics   # METHOD; or `rss`\n", ["atfnctl nics"]),
-        ("# only words\n\n", []),
-        ("a; b && c\n", ["a", "b", "c"]),
-        ("curl 'http://x/#1; 2'  # it's one\n", ["curl 'http://x/#1; 2'"]),
-        ("flows | jq '.[] | 1; 2'\n", ["flows | jq '.[] | 1; 2'"]),
-        ("for q in *; do\n  echo $q\ndone\na\n", ["for q in *; do   echo $q done", "a"]),
-        ("run &\n", ["run &"]),
-    ],
-)
-def test_how_a_block_is_cut_into_commands(block: str, found: list[str]) -> None:
-    assert typed(f"a\n```sh\n{block}```\nb; c\n```\nd\n```\n") == found
 
 
 @pages
