@@ -93,6 +93,17 @@ def test_what_paid_stays_whatever_the_noise(gain: float, noise: list[float]) -> 
     assert world.placement() == LLC
 
 
+@given(st.integers(5, 40))
+def test_a_load_that_comes_and_goes_is_followed_ever_slower(looks: int) -> None:
+    world, much, little = World(), World().llc, Load(1e8, 0.1)
+    full = world.core
+    for number in range(1000):
+        busy = number // looks % 2 == 0
+        world.core, world.llc = (full, much) if busy else (little, little)
+        world.look()
+    assert world.kinds.count("kept") <= 5
+
+
 def test_it_is_remembered_without_flows_and_for_new_ones() -> None:
     world = World()
     world.until("kept")
@@ -133,6 +144,13 @@ def test_an_abandoned_trial_is_nobodys_fault() -> None:
     assert (world.phase, world.state.rests) == (TrialPhase.USUAL, {})
     assert world.on().abandon("again", world.now_ns) == []
     world.until("trial")
+
+
+def test_what_was_kept_is_not_abandoned() -> None:
+    world = World()
+    world.until("kept")
+    assert world.on().abandon("another policy is in force", world.now_ns) == []
+    assert world.placement() == LLC
 
 
 def test_it_forgets_who_was_not_seen_for_the_longest() -> None:

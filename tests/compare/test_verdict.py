@@ -120,6 +120,12 @@ def test_a_lost_slot_takes_its_pair_with_it() -> None:
     assert result.verdict is Effect.BETTER
 
 
+def test_a_pair_that_was_cut_short_or_has_two_of_a_kind_is_none() -> None:
+    some: list[tuple[bool, Figures | None]] = [(True, NOTHING), (False, NOTHING), (True, NOTHING)]
+    assert len(pairs_of(some)) == 1
+    assert pairs_of([(True, NOTHING), (True, NOTHING)]) == []
+
+
 def test_armed_and_paused_are_not_confused_whichever_comes_first() -> None:
     a, b = NOTHING | {Figure.RTT: 1.0}, NOTHING | {Figure.RTT: 2.0}
     assert pairs_of([(True, a), (False, b)]) == pairs_of([(False, b), (True, a)]) == [(a, b)]
