@@ -77,6 +77,9 @@ class Table:
         self.present = self.up = self.ntuple = True
         self.refusals: deque[Refusal] = deque()
         self.unread: deque[int] = deque()  # errnos of lists of its filters to come
+        self.says_any = driver.placing is Placing.DRIVER  # that it chooses locations
+        self.says_size = True  # with the number of its filters; else with their list
+        self.complaints = 0  # lines of the kernel's log: filters refused for what they are
         self.drops = 0  # so many accepted filters to come are dropped (asynchronous drivers)
         self.slow_ns = 0  # more for each write
         self.overwrite = driver.overwrite
@@ -169,8 +172,8 @@ class Door:
         if not self._table.driver.filters:
             raise refused(errno.EOPNOTSUPP)
         table = self._table
-        chooses = table.driver.placing is Placing.DRIVER
-        return RxnfcCount(len(table.entries), table.slots, chooses)
+        size = table.slots if table.says_size else 0
+        return RxnfcCount(len(table.entries), size, table.says_any)
 
     def locations(self) -> tuple[tuple[int, ...], int]:
         self._asked("locations")
@@ -191,7 +194,11 @@ class Door:
         table, driver = self._table, self._table.driver
         self._asked("insert")
         refusal = table.refusals.popleft() if self._owner == OURS and table.refusals else None
-        self._check(match, queue, location)
+        try:
+            self._check(match, queue, location)
+        except OSError:
+            table.complaints += 1
+            raise
         self._pass(WRITE_NS // 2 + table.slow_ns)
         if refusal is not None and not refusal.done:
             if refusal.loses and location in table.entries and driver.overwrite is Overwrite.GAP:
