@@ -78,6 +78,7 @@ def test_strict_holds_where_every_condition_is_met() -> None:
 def test_strict_refuses_what_is_not_known_of_the_flow() -> None:
     assert "queues its packets come" in str(chosen(wanted()._replace(origins=None)).why)
     assert "RSS's queue is not known" in str(chosen(wanted()._replace(rss=None), K2).why)
+    assert "queue 1 is gone" in str(chosen(wanted(), PORT._replace(rings=PORT.rings[:1])).why)
     delete = wanted(ActionKind.DELETE)._replace(rss=None)
     assert "queues its packets come" in str(chosen(delete).why)
 

@@ -155,6 +155,16 @@ def test_many_flows_are_not_watched(flow: FlowKey) -> None:
     assert not [each for each in move.commands if isinstance(each, Watch)]
 
 
+def test_a_gap_that_ended_before_the_write_is_waited_for_again() -> None:
+    move = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
+    move(Idle(key(0), T0), TIMER_NS)
+    move.written(errno.ECANCELED)
+    assert move.moving.phase is Phase.ARM_GAP
+    assert move.moving.due_ns == T0 + TIMES.arm_ns
+    move(TimerDue(), TIMES.arm_ns)
+    assert move.ended().verdict is Verdict.DEFERRED
+
+
 def test_a_packet_that_came_late_says_how_long_it_was_there() -> None:
     """Of a gap: since the flow was idle; of any other move: since the write."""
     gap = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
