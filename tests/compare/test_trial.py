@@ -184,3 +184,10 @@ def test_it_is_explained_in_a_clause() -> None:
         "1.60 x the time a byte of near core: near core 1.00 GB/s at "
     )
     assert said.endswith("; near llc is not tried again within 120 s")
+    world = World()
+    world.until("kept")
+    world.now_ns += 12 * SECOND_NS
+    assert reported() == (
+        "auto: near llc since 12 s, 0.98 x the bytes a CPU-second, 1.90 x the bytes a second and "
+        "1.02 x the time a byte of near core"
+    )
