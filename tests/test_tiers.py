@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -32,24 +28,11 @@ def test_the_table_names_files_that_are_there() -> None:
         ("test_bench_ordering.py", {"demand", "alone"}),
         ("test_bench_demo.py", {"full", "alone"}),
         ("test_guest.py", {"full", "alone"}),
-        ("test_mutants.py", {"demand"}),
+        ("test_observed_again.py", {"demand"}),
     ],
 )
 def test_a_file_is_of_one_tier(file: str, expected: set[str]) -> None:
     assert markers(HERE / file) == expected
-
-
-@pytest.mark.parametrize("more", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "workers"])
-def test_no_file_is_begun_when_the_time_is_over(more: list[str]) -> None:
-    files = [str(HERE / each) for each in ("tree/test_clock.py", "nic/test_location.py")]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *more, *files],
-        env=os.environ | {"ATFND_TESTS_UNTIL": str(time.time() - 1)},
-        capture_output=True,
-        text=True,
-    )
-    assert "not run: test_clock.py\nnot run: test_location.py\n" in done.stdout
-    assert " passed" not in done.stdout
 
 
 ONCE = """
@@ -72,10 +55,3 @@ def test_what_failed_once_and_not_again_is_no_failure(
     first = Ran("first", 1, 0.0, [f"FAILED {file}::test_it - assert 0 >= 1", "1 failed, 3 passed"])
     [again] = once_more([first])
     assert (first.code, again.code) == (code, code)
-
-
-@pytest.mark.parametrize(
-    "closing", [["4 passed"], [f"FAILED test_{n}.py::test[a b] - no" for n in range(4)]]
-)
-def test_many_failures_are_not_tried_again(closing: list[str]) -> None:
-    assert once_more([Ran("first", 1, 0.0, closing)]) == []

@@ -47,10 +47,10 @@ FULL = {
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
-# The mutation tool, and faults in moves that the proof must see; benches, each of which runs a
-# little; a machine of theirs that is bound to one version of QEMU; what needs a CPU that nobody
-# else uses; and the zygote, the guest's NICs and the driver of one by themselves: they seldom
-# change, and what uses them in the other files would fail.
+# Faults in moves that the proof must see; benches, each of which runs a little; a machine of theirs
+# that is bound to one version of QEMU; what needs a CPU that nobody else uses; and the guest's NICs
+# and the driver of one by themselves: they seldom change, and what uses them in the other files
+# would fail.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",
@@ -58,14 +58,12 @@ DEMAND = (
     "test_counted_guest",
     "test_full_cores",
     "test_move_mutations",
-    "test_mutants",
     "test_nics",
     "test_observed_again",
     "test_simnic_faults",
     "test_simnic_filters",
     "test_simnic_life",
     "test_simnic_queues",
-    "test_zygote",
 )
 
 # Nothing runs beside them.

@@ -113,11 +113,6 @@ def test_a_thread_or_cpu_that_is_only_in_one_reading_does_not_count() -> None:
     assert figures(BEFORE, replace(NOW, busy_ns=busy))[Figure.CPU_PER_BYTE] == 5.0
 
 
-def test_a_socket_without_traffic_has_no_say() -> None:
-    said = figures(BEFORE, replace(NOW, sockets=BEFORE.sockets))
-    assert said[Figure.RTT] is None
-
-
 def test_a_machine_that_only_receives_has_no_round_trip_time_and_no_verdict_by_it() -> None:
     """The kernel still says the time of the handshake; a connection of this slot has one, too."""
     sockets = {**(BEFORE.sockets or {}), 3: SocketRtt(0, 700), 4: SocketRtt(1, 800)}

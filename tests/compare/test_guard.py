@@ -102,16 +102,6 @@ def test_a_load_that_turns_bad_is_stopped_as_well() -> None:
         assert 2 * DAY_S < stopped <= 2 * DAY_S + 3600
 
 
-def test_one_pair_proves_nothing() -> None:
-    """However far apart its slots are: each bet doubles at most."""
-    guard = Guard.armed(0.0)
-    for pair in range(14):
-        assert not costs(guard), pair
-        guard = compared(guard, 1e9, 0.0, 0.0)
-    assert costs(compared(guard, 1e9, 0.0, 0.0))
-    assert guard.pairs == 14
-
-
 def test_it_is_eager_at_first_and_under_suspicion() -> None:
     guard = Guard.armed(100.0)
     assert guard.due_s == 100.0 + EAGER_S

@@ -86,12 +86,6 @@ def test_a_gain_that_goes_when_it_is_back_was_none() -> None:
     assert world.placement() is Placement.CORE
 
 
-def test_fewer_bytes_for_much_less_cpu_may_pay_too() -> None:
-    world = World(llc=Load(1e9, 0.6))
-    world.until("kept")
-    assert "1.63 x the bytes a CPU-second, 1.00 x" in world.said[-1][1].why
-
-
 def test_as_many_bytes_that_wait_less_may_pay_too() -> None:
     """The peer sends at a rate of its own."""
     world = World(core=Load(1e9, 0.98, waits=0.9), llc=Load(1e9, 1.2, waits=0.05))
@@ -99,12 +93,6 @@ def test_as_many_bytes_that_wait_less_may_pay_too() -> None:
     assert world.said[-1][1].why.startswith(
         "0.82 x the bytes a CPU-second, 1.00 x the bytes a second and 0.66 x the time a byte"
     )
-
-
-def test_flows_that_move_slowly_are_waited_for() -> None:
-    world = World(slow=12)
-    world.until("kept")
-    assert world.kinds == ["trial", "trial", "kept"]
 
 
 def test_flows_that_cannot_be_moved_are_not_waited_for_for_ever() -> None:

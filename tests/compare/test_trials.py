@@ -136,15 +136,6 @@ def test_the_one_that_carries_most_is_tried_first() -> None:
     assert trials.state(APP).side is Placement.CORE
 
 
-def test_another_one_waits_for_the_end_of_a_slow_trial() -> None:
-    world = World(slow=25)
-    while world.phase is not TrialPhase.KEPT:
-        world.look(APP, BUSY)
-        assert sum(state.trying for state in world.on().states.values()) <= 1
-    first, last = world.said[0][0], world.said[-1][0]
-    assert last - first > PLACING.between_ns  # BUSY's turn had come, were it not for that
-
-
 def test_an_abandoned_trial_is_nobodys_fault() -> None:
     world = World()
     world.until("trial")

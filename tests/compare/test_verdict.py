@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from atfnd.compare.figures import Figures
 from atfnd.compare.pairs import LEAST_PAIRS, pairs_of, pairs_within, schedule
-from atfnd.compare.student import interval, quantile
+from atfnd.compare.student import quantile
 from atfnd.compare.verdict import JUDGED, compare
 from atfnd.model import Compared, Effect, Figure, Measurement
 
@@ -77,27 +77,11 @@ def test_without_an_effect_a_difference_is_said_in_5_of_100_measurements_at_most
     assert 0 < wrong / times < 0.07  # 0.05, and three times what chance adds in 1,000
 
 
-def test_an_interval_encloses_the_truth_in_95_of_100() -> None:
-    random, times = Random(11), 1000
-    hits = 0
-    for _ in range(times):
-        low, high = interval([random.gauss(3, 2) for _ in range(6)], 0.95)
-        hits += low <= 3 <= high
-    assert 0.935 < hits / times < 0.965
-
-
 @pytest.mark.parametrize(
     ("freedom", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (120, 1.980)]
 )
 def test_quantiles_are_those_of_the_tables(freedom: int, t: float) -> None:
     assert quantile(0.95, freedom) == pytest.approx(t, abs=0.0006)
-
-
-def test_no_quantile_without_degrees_of_freedom() -> None:
-    with pytest.raises(ValueError, match="degrees of freedom"):
-        quantile(0.95, 0)
-    with pytest.raises(ValueError, match="two samples"):
-        interval([1.0], 0.95)
 
 
 @given(st.integers(1, 200), st.integers())

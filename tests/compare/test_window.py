@@ -68,17 +68,6 @@ def test_what_carries_clearly_less_never_pays(efficiency: float, time: float) ->
     assert not pays(0.79, efficiency, time)
 
 
-@given(
-    st.tuples(factors, factors, factors),
-    st.tuples(st.floats(1, 3), st.floats(1, 3), st.floats(1, 3)),
-)
-def test_being_better_never_makes_it_worse(
-    was: tuple[float, float, float], better: tuple[float, float, float]
-) -> None:
-    if pays(*was):
-        assert pays(was[0] * better[0], was[1] * better[1], was[2] / better[2])
-
-
 def test_the_papers_figures() -> None:
     """20 Gb/s on the application's core, 39 on another one of its socket, 28 on another socket."""
     full = on(Load(20e9 / 8, 1.0))

@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The machine of the moves that drives the kernel: a real flow on the lab NIC.
-
-The CPU of its old queue is taken for 3 of every 7.3 ms, and a receiver of numbered datagrams, which
-knows nothing of queues, tells what was late.
-"""
+"""The machine of the moves that drives the kernel: a real flow on the lab NIC."""
 
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.move.event import HoldLost, Polled
+from atfnd.move.event import HoldLost
 from atfnd.move.timer import Times
 from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic.lab.device import HOST_LINK
-from bench.traffic.sequence import sequence, stalled
+from bench.traffic.sequence import sequence
 from tests.labs import Lab
 from tests.move.holding import patiently
 from tests.move.moving import ANOTHER_AT_ONCE, Flow
@@ -32,10 +26,6 @@ from tests.wait import until
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
 RATE_PPS = 20_000
-STALL_MS, PERIOD_MS = 3.0, 7.3  # not in step with the 10 ms of `until`
-LONGER_THAN_A_STALL_NS = 20_000_000
-
-
 Make = Callable[[Times], Flow]
 
 
@@ -43,43 +33,6 @@ Make = Callable[[Times], Flow]
 def moving(lab: Lab, tmp_path: Path) -> Iterator[Make]:
     with ExitStack() as undo:
         yield lambda times: Flow(lab, tmp_path, times, undo)
-
-
-def test_no_proven_move_reorders(moving: Make) -> None:
-    flow = moving(ANOTHER_AT_ONCE)
-
-    def enough() -> bool:
-        flow.move(Mode.STRICT)
-        return flow.count(Verdict.PROVEN) >= 100
-
-    with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
-        with stalled(flow.nic.facts.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
-            until(enough, "a hundred moves are proven")
-        tally = running.finish()
-    assert tally.received > 0
-    late = {flow.ended[move].verdict for move in flow.late(tally)}
-    assert late <= {Verdict.UNPROVEN, Verdict.VIOLATED}  # a hold that others cut short
-    held = [each for each in flow.ended if each.verdict is not Verdict.DEFERRED]
-    assert {each.mechanism for each in held} == {Mechanism.HOLD}
-
-
-def test_immediate_moves_reorder_and_each_violation_is_reported(moving: Make) -> None:
-    flow = moving(replace(ANOTHER_AT_ONCE, timer_max_ns=LONGER_THAN_A_STALL_NS))
-    slow = tuple(ring._replace(service_pps=1_000.0) for ring in flow.moves.device.port.rings)
-    flow.moves.device = flow.moves.device._replace(port=flow.moves.device.port._replace(rings=slow))
-
-    os.sched_setaffinity(0, {flow.nic.facts.queues[1].cpu or 0})  # not to be stalled with the queue
-
-    def enough() -> bool:
-        flow.move(Mode.IMMEDIATE)
-        return flow.count(Verdict.VIOLATED) >= 10
-
-    with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
-        with stalled(flow.nic.facts.queues[0].cpu or 0, STALL_MS, PERIOD_MS):
-            until(enough, "ten moves reordered the flow")
-        tally = running.finish()
-    reported = Counter({move: each.violations for move, each in enumerate(flow.ended)})
-    assert +reported == flow.late(tally)
 
 
 def test_a_bounded_move_waits_for_a_gap(moving: Make) -> None:
@@ -116,34 +69,6 @@ def test_a_queue_that_came_up_again_is_another(lab: Lab, moving: Make) -> None:
     flow.sender.send(b"x")
     assert flow.receiver.recv(1) == b"x"
     assert lab.queue_of(flow.receiver) == flow.old == 1
-
-
-def test_a_ring_that_takes_several_polls_proves_it_by_their_ends(moving: Make) -> None:
-    flow = moving(ANOTHER_AT_ONCE)
-    a, b = flow.nic.facts.queues[:2]
-    assert a.pid is not None
-    assert a.cpu is not None
-    assert b.cpu is not None
-    until_ns = time.monotonic_ns() + 10 * 10**9
-    effective_ns = patiently(lambda: flow.actuator.hold(1, until_ns, frozenset({0})))
-    os.sched_setaffinity(a.pid, {b.cpu})  # kept from both
-    before = flow.nic.nic.stats().queues[0].packets or 0
-    for _ in range(200):
-        flow.sender.send(b"x")
-    until(
-        lambda: (flow.nic.nic.stats().queues[0].packets or 0) >= before + 200, "all are classified"
-    )
-    asked_ns = time.monotonic_ns()
-    flow.actuator.drain_evidence(0, asked_ns, False)
-    os.sched_setaffinity(a.pid, {a.cpu})
-    first, second = flow.actuator.evidence(until_ns)
-    assert isinstance(first, Polled)
-    assert isinstance(second, Polled)
-    assert (first.queue, second.queue) == (0, 0)
-    assert effective_ns < asked_ns < first.ended_ns < second.ended_ns
-    assert second.work <= second.budget - 2
-    assert not flow.actuator.in_force(1)
-    assert flow.actuator.release(1)
 
 
 def test_what_cannot_be_held_is_refused_and_nothing_quiesced(moving: Make) -> None:

@@ -50,6 +50,8 @@ REFUSALS = [
     (ring(gro_flush_timeout_ns=20_000), "queue 0 holds packets in GRO (gro_flush_timeout)"),
     (ring(gro_flush_timeout_ns=None), "whether queue 0 holds packets in GRO is not known"),
     (ring(busy_poll=True), "an application may busy-poll queue 0"),
+    (ring(busy_poll=None), "is not known"),
+    (K2._replace(rings=(*PORT.rings[:2], PORT.rings[2]._replace(busy_poll=True))), "queue 2"),
     (ring(rx_usecs=None), "(rx-usecs) is not known"),
     (PORT._replace(write_ns=None), "how long writing a filter takes here is not known yet"),
     (ring(thread=None), "queue 0 has no NAPI thread, whose sleep would prove it empty"),
@@ -76,6 +78,7 @@ def test_strict_holds_where_every_condition_is_met() -> None:
 def test_strict_refuses_what_is_not_known_of_the_flow() -> None:
     assert "queues its packets come" in str(chosen(wanted()._replace(origins=None)).why)
     assert "RSS's queue is not known" in str(chosen(wanted()._replace(rss=None), K2).why)
+    assert "queue 1 is gone" in str(chosen(wanted(), PORT._replace(rings=PORT.rings[:1])).why)
     delete = wanted(ActionKind.DELETE)._replace(rss=None)
     assert "queues its packets come" in str(chosen(delete).why)
 
@@ -107,12 +110,14 @@ def test_birth_needs_a_rule_that_is_there_before_the_data() -> None:
     assert "birth: this NIC does not say when a filter takes effect" in str(late.why)
 
 
-def test_a_queue_follows_only_where_delivery_is_inline() -> None:
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.name)
+def test_a_queue_follows_only_where_delivery_is_inline(stage: Stage) -> None:
     action = replace(wanted().action, kind=ActionKind.QUEUE_CPU, key=None, queue=0)
     follow = Wanted(action, Mode.BOUNDED, frozenset({0}))
     assert chosen(follow).mechanism is Mechanism.FOLLOW
-    tunnel = PORT._replace(stages=frozenset({Stage.GRO_CELLS}))
-    assert "follow: a tunnel collects packets per CPU" in str(chosen(follow, tunnel).why)
+    choice = chosen(follow, PORT._replace(stages=frozenset({stage})))
+    assert choice.mechanism is None
+    assert "follow: " in str(choice.why)
 
 
 def test_a_queue_whose_interrupt_is_deferred_follows_with_a_thread_only() -> None:

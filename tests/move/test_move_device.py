@@ -24,6 +24,7 @@ from atfnd.move.device import due_ns
 from atfnd.move.event import (
     Asleep,
     Disturbed,
+    EvidenceLost,
     FlowClosed,
     Idle,
     Polled,
@@ -37,9 +38,10 @@ from atfnd.move.event import (
     Wanted,
     Written,
 )
+from atfnd.move.learn import Lesson, Record, adapted_ns, demoted
 from atfnd.move.port import Stage
-from atfnd.move.timer import Times, t_timer_ns
-from atfnd.move.verdict import Mode, Verdict
+from atfnd.move.timer import Times, pipe_ns, t_timer_ns
+from atfnd.move.verdict import Mechanism, Mode, Verdict
 from tests.move.check import PORT
 from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
@@ -69,6 +71,7 @@ def test_a_strict_move_from_hold_to_proof(nic: SteppedNic) -> None:
                             Hold(1, nic.now_ns + TIMES.hold_max_ns, frozenset({0})))  # fmt: skip
     assert nic(QueueHeld(1, nic.now_ns)) == (Write(wanted.action),)
     nic.written(wanted)
+    assert nic(EvidenceLost()) == ()  # which proves nothing
     assert nic(Polled(0, nic.now_ns, 0, 64), 10_000) == ()  # before T1 + T_pipe
     assert nic(Polled(0, nic.now_ns, 0, 64), 10_000) == ()  # the first end after it
     assert nic(Polled(0, nic.now_ns, 63, 64)) == ()  # it may have left packets
@@ -93,15 +96,6 @@ def test_through_rss_the_new_ring_is_quiesced_first_and_released_last(nic: Stepp
     assert released == (Release(2), DrainEvidence(2, nic.now_ns))
     nic(Released(2, True))
     assert nic(Asleep(2, nic.now_ns + 1)) == (Release(1),)
-
-
-def test_a_ring_whose_thread_sleeps_is_empty(nic: SteppedNic) -> None:
-    wanted = to(0, Mode.STRICT)
-    nic(wanted)
-    nic(QueueHeld(1, nic.now_ns))
-    nic.written(wanted)
-    assert nic(Asleep(0, nic.now_ns), 10_000) == ()  # before T1 + T_pipe
-    assert nic(Asleep(0, nic.now_ns + 10_000), 10_000) == (Release(1),)
 
 
 def test_one_hold_at_a_time(nic: SteppedNic) -> None:
@@ -208,13 +202,6 @@ def test_a_wait_for_a_gap_goes_on_when_the_same_is_decided_again(nic: SteppedNic
     [end] = [each for each in nic.commands if isinstance(each, Ended)]
     assert (end.verdict, end.took_ns) == (Verdict.DEFERRED, TIMES.arm_ns)
     assert end.action is again.action  # else a filter stays reserved for the last decision
-
-
-def test_another_decision_ends_a_wait_for_a_gap(nic: SteppedNic) -> None:
-    nic(PortChanged(PORT._replace(asynchronous=True)))
-    nic(to(0, Mode.BOUNDED))
-    nic(to(0, Mode.BOUNDED, new=2))
-    assert nic.verdicts() == [Verdict.DEFERRED]
 
 
 def test_a_violation_makes_the_timer_longer_and_the_flow_rest(nic: SteppedNic) -> None:
@@ -407,15 +394,6 @@ class TestDisturbed:
         assert not self.taught(nic)
         assert dict(nic.device.live) == {}
 
-    def test_a_filter_that_stands_is_our_own_fault(self, nic: SteppedNic) -> None:
-        wanted = to(0, Mode.IMMEDIATE)
-        nic(wanted)
-        nic.written(wanted)
-        nic(Violated(key(0), 3, nic.now_ns))
-        nic(TimerDue(), TIMES.verify_ns)
-        assert (nic.verdicts(), self.end(nic).violations) == ([Verdict.VIOLATED], 3)
-        assert self.taught(nic)
-
     def test_packets_that_come_as_before(self, nic: SteppedNic) -> None:
         """Not that the filter had no effect."""
         wanted = to(0, Mode.IMMEDIATE)
@@ -451,3 +429,133 @@ class TestDisturbed:
         nic(Violated(key(0), 2, nic.now_ns + 5_000), 5_000)
         assert (nic.verdicts(), self.end(nic).violations) == ([Verdict.RESYNC], 0)
         assert not any(isinstance(each, Write) for each in nic.commands)
+
+
+# What stands in another move's way.
+
+
+def of_queue(queue: int, mode: Mode = Mode.IMMEDIATE) -> Wanted:
+    """This queue to CPU 9."""
+    action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 9, Code.UNSAID(), "", queue)
+    return Wanted(action, mode, frozenset({queue}), frozenset({queue}))
+
+
+def delete(number: int) -> Wanted:
+    """The rule of a flow whose socket is gone."""
+    action = Action(
+        ActionKind.DELETE, "nic", key(number), number, 1, None, Code.UNSAID(), "", live=False
+    )
+    return Wanted(action, Mode.STRICT, frozenset({1}), frozenset({2}), live=False)
+
+
+def written(nic: SteppedNic) -> list[object]:
+    """Of what was just asked for: the subjects of writes."""
+    writes = [each.action for each in nic.commands if isinstance(each, Write)]
+    return [each.queue if each.key is None else each.key for each in writes]
+
+
+def action_of(command: object) -> Action | None:
+    return command.action if isinstance(command, Write) else None
+
+
+def test_a_flow_waits_while_a_queue_that_it_leaves_or_comes_to_changes_its_cpu() -> None:
+    for queue, waits in ((0, True), (1, True), (2, False)):
+        nic, moved = SteppedNic(), of_queue(queue)
+        nic(moved)
+        assert written(nic) == [queue]
+        nic(to(1, Mode.IMMEDIATE))
+        assert written(nic) == ([] if waits else [key(1)])
+
+
+def test_a_flow_whose_queue_is_not_known_waits_for_any_queue() -> None:
+    nic = SteppedNic()
+    nic(of_queue(2))
+    nic(to(1, Mode.IMMEDIATE)._replace(origins=None))
+    assert written(nic) == []
+
+
+def test_a_queue_waits_for_a_flow_that_comes_through_it_while_its_rule_is_added_again() -> None:
+    for actuator, waits in ((Actuator.LONG_GAP, True), (Actuator.IN_PLACE, False)):
+        nic = SteppedNic()
+        nic.device = nic.device._replace(port=PORT._replace(actuator=actuator))
+        nic(to(1, Mode.IMMEDIATE))  # from queue 0 to 1; RSS gives it queue 2
+        assert written(nic) == [key(1)]
+        nic(of_queue(2))
+        assert written(nic) == ([] if waits else [2])
+
+
+def test_a_dead_flows_waiting_move_is_forgotten_but_not_the_delete_of_its_rule() -> None:
+    for waiting, stays in ((to(1, Mode.IMMEDIATE, new=2), False), (delete(1), True)):
+        nic = SteppedNic()
+        nic(to(1, Mode.IMMEDIATE))
+        nic(waiting)
+        assert nic.device.waiting.get(key(1)) == waiting
+        nic(FlowClosed(key(1)))
+        assert (nic.device.waiting.get(key(1)) == waiting) is stays
+
+
+def test_a_delete_that_is_wanted_once_more_rests_no_longer() -> None:
+    nic = SteppedNic()
+    nic(delete(1))
+    due = due_ns(nic.device)
+    assert due == nic.now_ns + TIMES.quiet_ns
+    assert nic(delete(1), TIMES.quiet_ns // 2) == ()
+    assert (due_ns(nic.device), len(nic.device.waiting)) == (due, 0)
+    nic(TimerDue(), TIMES.quiet_ns // 2)
+    assert written(nic) == [key(1)]
+
+
+def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
+    for code, verdicts in ((22, [Verdict.REFUSED]), (0, [])):
+        nic, first = SteppedNic(), to(1, Mode.IMMEDIATE)
+        nic(first)
+        nic(to(1, Mode.IMMEDIATE, new=2))
+        nic.written(first, code)
+        assert nic.verdicts() == verdicts
+        assert [each.new for each in map(action_of, nic.commands) if each] == [2] * (code != 0)
+
+
+# What the end of a move teaches of T_A.
+
+
+def test_the_timer_settles_where_epsilon_of_the_moves_reorder() -> None:
+    times = replace(Times(), epsilon=0.01)
+    timer_ns, floor_ns = 10_000_000, pipe_ns(PORT.rings[0], times)
+    for move in range(1000):
+        timer_ns = adapted_ns(timer_ns, Lesson(move % 100 == 0, False), floor_ns, times)
+    assert timer_ns == pytest.approx(10_000_000, abs=times.learn_ns)
+    assert adapted_ns(timer_ns, Lesson(False, True), floor_ns, times) == timer_ns
+    assert adapted_ns(floor_ns, Lesson(False, False), floor_ns, times) == floor_ns
+
+
+def test_a_timer_becomes_as_long_as_a_packet_was_seen_to_stay(nic: SteppedNic) -> None:
+    """One gap that was none is enough to know better: it was idle for 1 ms, the packet that was
+    overtaken came 4 ms later."""
+    queue, wanted = frozenset({0}), to(0, Mode.BOUNDED)
+    nic.device = nic.device._replace(port=PORT._replace(holds_max=0))
+    nic(wanted)
+    idle_ns = max(nic.device.timer_ns(queue), 1_000_000)
+    nic(Idle(key(0), nic.now_ns - idle_ns))
+    nic.written(wanted)
+    nic(Seen(key(0), 1, nic.now_ns))
+    nic(Violated(key(0), 1, nic.now_ns + 4_000_000), 4_000_000)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.VIOLATED]
+    assert nic.device.timer_ns(queue) == idle_ns + 4_000_000
+
+
+def test_a_mechanism_is_not_tried_again_after_its_second_strike() -> None:
+    struck = Record(0, (Mechanism.GAP, Mechanism.HOLD))
+    assert demoted(struck) == frozenset()
+    assert demoted(struck._replace(strikes=(*struck.strikes, Mechanism.GAP))) == {Mechanism.GAP}
+
+
+def test_a_packet_that_came_late_but_in_order_teaches_too(nic: SteppedNic) -> None:
+    queue, wanted = frozenset({0}), to(0, Mode.IMMEDIATE)
+    nic(wanted)
+    nic.written(wanted)
+    nic(Seen(key(0), 0, nic.now_ns + 7_000_000), 7_000_000)
+    nic(Seen(key(0), 1, nic.now_ns + 1_000), 1_000)
+    nic(TimerDue(), TIMES.verify_ns)
+    assert nic.verdicts() == [Verdict.VERIFIED]
+    assert nic.device.timer_ns(queue) == 7_000_000

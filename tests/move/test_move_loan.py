@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""NAPI threads are borrowed when a move waits for them, and given back soon."""
+"""NAPI threads are borrowed when a move or a switch of RFS waits for them, and given back soon."""
 
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.model.reason import Code
-from atfnd.move.choose import choose
+from atfnd.move.choose import choose, switch_loan
 from atfnd.move.command import Command, Ended, Hold, Watch, Write
 from atfnd.move.device import NicMoves, due_ns
 from atfnd.move.event import (
@@ -35,18 +36,21 @@ OF_EACH = LENDS._replace(
 )
 
 
+Switched = list[tuple[str | None, str | None]]
+
+
 @pytest.fixture
 def nic() -> SteppedNic:
-    return with_interrupts()
+    return on(LENDS)
 
 
-def with_interrupts() -> SteppedNic:
-    nic = SteppedNic()
-    nic.device = NicMoves(LENDS, TIMES)
-    return nic
+def on(port: Port) -> SteppedNic:
+    made = SteppedNic()
+    made.device = NicMoves(port, TIMES)
+    return made
 
 
-def switched(commands: tuple[Command, ...]) -> list[tuple[str | None, str | None]]:
+def switched(commands: tuple[Command, ...]) -> Switched:
     """Which settings were written, with their values."""
     writes = (each.action for each in commands if isinstance(each, Write))
     return [(each.setting, each.value) for each in writes if each.setting is not None]
@@ -58,9 +62,8 @@ def held(commands: tuple[Command, ...]) -> list[int]:
 
 def done(nic: SteppedNic, value: str, code: int = 0, name: str = "threaded") -> tuple[Command, ...]:
     """The answer to the write of a switch."""
-    action = next(
-        each for each in nic.device.loan.asked if (each.setting, each.value) == (name, value)
-    )
+    asked = (*nic.device.loan.asked, *nic.device.turning)
+    action = next(each for each in asked if (each.setting, each.value) == (name, value))
     outcome = Outcome(action, nic.now_ns, code, None, "the kernel said no" if code else "")
     return nic(Written(outcome, nic.now_ns, nic.now_ns))
 
@@ -169,13 +172,6 @@ def test_a_refusal_is_the_reason_of_what_is_put_off(nic: SteppedNic) -> None:
     assert switched(nic(to(0, Mode.STRICT), TIMES.loan_refused_ns)) == [("threaded", BORROWED)]
 
 
-def test_what_another_program_switched_off_is_ours_no_more(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    nic(TimerDue(), TIMES.loan_max_ns)
-    done(nic, GIVEN_BACK, errno.ESTALE)
-    assert not nic.device.loan.settings
-
-
 def test_threads_that_the_kernel_keeps_are_given_back_later(nic: SteppedNic) -> None:
     moved(nic, borrowed(nic))
     nic(TimerDue(), TIMES.loan_max_ns)
@@ -198,8 +194,7 @@ def test_a_bounded_move_waits_for_a_gap_if_nothing_can_be_borrowed(nic: SteppedN
 
 
 def test_only_the_queues_of_the_move_borrow_where_each_can() -> None:
-    nic = with_interrupts()
-    nic(PortChanged(OF_EACH))
+    nic = on(OF_EACH)
     assert switched(nic(to(0, Mode.STRICT))) == [("threaded:0", BORROWED), ("threaded:1", BORROWED)]
     assert held(done(nic, BORROWED, name="threaded:0")) == []
     assert held(done(nic, BORROWED, name="threaded:1")) == [1]
@@ -207,8 +202,7 @@ def test_only_the_queues_of_the_move_borrow_where_each_can() -> None:
 
 
 def test_what_is_borrowed_besides_makes_a_loan_no_longer() -> None:
-    nic = with_interrupts()
-    nic(PortChanged(OF_EACH))
+    nic = on(OF_EACH)
     nic(first := to(0, Mode.STRICT))
     done(nic, BORROWED, name="threaded:0")
     done(nic, BORROWED, name="threaded:1")
@@ -245,12 +239,6 @@ def test_a_queue_that_cannot_borrow_is_not_taken_for_one_that_did(nic: SteppedNi
     nic(PortChanged(LENDS._replace(rings=rings)))
     nic(TimerDue(), TIMES.verify_ns)
     assert nic.verdicts() == [Verdict.UNPROVEN]
-
-
-def test_no_hold_begins_while_threads_are_given_back(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    nic(TimerDue(), TIMES.loan_max_ns)
-    assert held(nic(to(1, Mode.STRICT))) == []
 
 
 @pytest.mark.parametrize(
@@ -297,10 +285,8 @@ KEEPS = PORT._replace(
 
 def keeping(timeout_ns: int = LATE_NS) -> SteppedNic:
     """Its rings are polled by a timer, and keep packets for it."""
-    nic = SteppedNic()
     rings = (ring._replace(gro_flush_timeout_ns=timeout_ns) for ring in KEEPS.rings)
-    nic.device = NicMoves(KEEPS._replace(rings=tuple(rings)), TIMES)
-    return nic
+    return on(KEEPS._replace(rings=tuple(rings)))
 
 
 def test_a_ring_that_has_to_drain_keeps_nothing_for_a_timer_meanwhile() -> None:
@@ -382,3 +368,162 @@ def test_it_stays_where_its_timeout_cannot_be_borrowed() -> None:
     nic.device = NicMoves(nic.device.port._replace(rings=tuple(rings)), TIMES)
     assert switched(nic(follows())) == []
     assert nic.verdicts() == [Verdict.DEFERRED]
+
+
+# What of a queue is switched under a thread, too.
+
+ON, OFF = "256", "0"
+TABLE = Action.of_setting("nic", "rps-sock-flow-entries", "32768")
+NEVER = LENDS._replace(rings=tuple(ring._replace(loan=None) for ring in LENDS.rings))
+
+
+def rfs(queue: int = 0, value: str = ON) -> Action:
+    return Action.of_setting("nic", f"rps-flow-cnt:{queue}", value)
+
+
+def want(nic: SteppedNic, *actions: Action, after_ns: int = 0) -> Switched:
+    """What is written once all of these are wanted."""
+    commands: tuple[Command, ...] = ()
+    nic.now_ns += after_ns
+    for each in actions:
+        commands += nic(Wanted(each, Mode.STRICT))
+    return switched(commands)
+
+
+def turned(nic: SteppedNic) -> None:
+    """RFS of a queue is on, by threads that are lent."""
+    assert want(nic, rfs()) == [("threaded", BORROWED)]
+    assert switched(done(nic, BORROWED)) == [("rps-flow-cnt:0", ON)]
+    assert switched(done(nic, ON, name="rps-flow-cnt:0")) == []
+
+
+def test_a_switch_waits_until_threads_are_borrowed(nic: SteppedNic) -> None:
+    turned(nic)
+    assert nic.device.port.rings[0].hands_on
+    assert not nic.device.settings
+
+
+def test_threads_are_given_back_when_nothing_was_switched_for_a_while(nic: SteppedNic) -> None:
+    turned(nic)
+    assert want(nic, rfs(1), after_ns=TIMES.loan_linger_ns * 3 // 4) == [("rps-flow-cnt:1", ON)]
+    assert switched(done(nic, ON, name="rps-flow-cnt:1")) == []
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns * 3 // 4)) == []
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == [("threaded", GIVEN_BACK)]
+    done(nic, GIVEN_BACK)
+    hands_on = [ring.hands_on for ring in nic.device.port.rings]
+    assert hands_on == [True, True, False]
+    assert [ring.thread for ring in nic.device.port.rings] == [False] * 3
+
+
+def test_nothing_is_given_back_while_a_setting_is_written(nic: SteppedNic) -> None:
+    want(nic, rfs())
+    done(nic, BORROWED)
+    assert switched(nic(TimerDue(), TIMES.loan_max_ns)) == []
+
+
+def test_what_is_switched_while_threads_are_given_back_waits_for_the_answer(
+    nic: SteppedNic,
+) -> None:
+    turned(nic)
+    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == [("threaded", GIVEN_BACK)]
+    assert want(nic, rfs(1)) == []
+    assert switched(done(nic, GIVEN_BACK)) == []
+    rest_ns = (due_ns(nic.device) or 0) - nic.now_ns
+    assert rest_ns == TIMES.loan_rest_ns
+    assert switched(nic(TimerDue(), rest_ns)) == [("threaded", BORROWED)]
+    assert switched(done(nic, BORROWED)) == [("rps-flow-cnt:1", ON)]
+
+
+def test_what_waits_until_threads_may_be_borrowed_again_is_in_nobodys_way(nic: SteppedNic) -> None:
+    turned(nic)
+    nic(TimerDue(), TIMES.loan_linger_ns)
+    done(nic, GIVEN_BACK)
+    assert want(nic, rfs(1)) == []
+    assert want(nic, TABLE) == [("rps-sock-flow-entries", "32768")]
+    assert switched(done(nic, "32768", name="rps-sock-flow-entries")) == []
+    assert [each.action.key for each in nic(to(0, Mode.IMMEDIATE)) if isinstance(each, Write)]
+    assert [*nic.device.settings] == [rfs(1)]
+
+
+@pytest.mark.parametrize("code", [0, errno.EBUSY])
+def test_a_borrowed_thread_that_a_policy_asks_for_is_not_given_back(code: int) -> None:
+    nic, asked = on(OF_EACH), Action.of_setting("nic", "napi-thread:0", "2")
+    assert want(nic, rfs(0)) == [("threaded:0", BORROWED)]
+    done(nic, BORROWED, name="threaded:0")
+    assert switched(done(nic, ON, name="rps-flow-cnt:0")) == []
+    assert want(nic, asked) == [("napi-thread:0", "2")]
+    done(nic, "2", code, "napi-thread:0")
+    ring = nic.device.port.rings[0]
+    assert (ring.thread, ring.loan) == ((True, "threaded:0") if code else (None, None))
+    given = switched(nic(TimerDue(), TIMES.loan_linger_ns))
+    assert given == ([("threaded:0", GIVEN_BACK)] if code else [])
+
+
+def test_the_threads_of_all_that_is_switched_are_borrowed_at_once() -> None:
+    nic = on(OF_EACH)
+    first = to(0, Mode.IMMEDIATE)
+    nic(first)
+    assert want(nic, rfs(0), rfs(2)) == []
+    nic.written(first)
+    asked = switched(nic(TimerDue(), TIMES.verify_ns))
+    assert asked == [("threaded:0", BORROWED), ("threaded:2", BORROWED)]
+    assert switched(done(nic, BORROWED, name="threaded:0")) == []
+    both = [("rps-flow-cnt:0", ON), ("rps-flow-cnt:2", ON)]
+    assert switched(done(nic, BORROWED, name="threaded:2")) == both
+
+
+def test_where_nothing_is_lent_it_is_written_and_refused_as_without_threads(
+    nic: SteppedNic,
+) -> None:
+    assert want(nic, rfs()) == [("threaded", BORROWED)]
+    assert switched(done(nic, BORROWED, errno.EBUSY)) == [("rps-flow-cnt:0", ON)]
+    assert switched(done(nic, ON, errno.EOPNOTSUPP, "rps-flow-cnt:0")) == []
+    assert not nic.device.port.rings[0].hands_on
+    assert want(nic, rfs(), after_ns=TIMES.loan_refused_ns // 2) == [("rps-flow-cnt:0", ON)]
+    done(nic, ON, errno.EOPNOTSUPP, "rps-flow-cnt:0")
+    again = want(nic, rfs(), after_ns=TIMES.loan_refused_ns)
+    assert again == [("threaded", BORROWED)]
+
+
+def test_a_switch_waits_for_moves_and_is_held_by_their_loan(nic: SteppedNic) -> None:
+    wanted = to(0, Mode.STRICT)
+    assert switched(nic(wanted)) == [("threaded", BORROWED)]
+    done(nic, BORROWED)
+    assert want(nic, rfs(2)) == []
+    moved(nic, wanted)
+    end_ns = due_ns(nic.device) or 0
+    while nic.device.live:
+        nic(TimerDue(), max(end_ns - nic.now_ns, 0))
+        if nic.device.loan.asked:  # it lasts no longer for a setting that waits
+            done(nic, GIVEN_BACK)
+        end_ns = due_ns(nic.device) or 0
+    nic(TimerDue(), TIMES.loan_rest_ns)
+    assert nic.device.loan.asked
+    assert switched(done(nic, BORROWED)) == [("rps-flow-cnt:2", ON)]
+
+
+def test_a_move_waits_for_the_switch_and_is_held_by_its_loan(nic: SteppedNic) -> None:
+    want(nic, rfs(2))
+    assert nic(to(0, Mode.STRICT)) == ()
+    assert held(done(nic, BORROWED)) == []
+    assert held(done(nic, ON, name="rps-flow-cnt:2")) == [1]
+
+
+def test_a_queue_that_has_a_thread_by_now_needs_none(nic: SteppedNic) -> None:
+    turned(nic)
+    nic(TimerDue(), TIMES.loan_linger_ns)
+    done(nic, GIVEN_BACK)
+    want(nic, rfs(1))
+    nic(PortChanged(PORT))
+    assert switched(nic(TimerDue())) == [("rps-flow-cnt:1", ON)]
+
+
+def test_only_a_switch_of_rfs_needs_a_thread() -> None:
+    assert switch_loan(rfs(1), LENDS) == "threaded"
+    assert switch_loan(rfs(1, OFF), OF_EACH) == "threaded:1"
+    assert switch_loan(rfs(1), PORT) is None
+    assert switch_loan(rfs(1), NEVER) is None
+    assert switch_loan(rfs(1), lent(LENDS, {"threaded"})) is None
+    assert switch_loan(rfs(3), LENDS) is None  # there is no such queue now
+    assert switch_loan(replace(rfs(1), setting="rps-cpus:1"), LENDS) is None
+    assert switch_loan(to(0, Mode.STRICT).action, LENDS) is None

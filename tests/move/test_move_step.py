@@ -10,11 +10,10 @@ import pytest
 
 from atfnd.model import Action, ActionKind, Actuator, FlowKey, Outcome, Protocol
 from atfnd.model.reason import Code
-from atfnd.move.choose import Choice, choose
+from atfnd.move.choose import Choice
 from atfnd.move.command import Ended, Hold, Release, Unwatch, Watch, Write
 from atfnd.move.event import (
     Asleep,
-    Established,
     EvidenceLost,
     FlowClosed,
     HoldLost,
@@ -99,11 +98,6 @@ def held(port: Port = PORT) -> Move:
     return move.written()
 
 
-def test_what_broke_first_is_what_is_said() -> None:
-    move = held()
-    assert move.moving.breaks(Code.LOST()).breaks(Code.RESET()).broken == Code.LOST()
-
-
 def test_a_hold_is_released_once_and_counts_no_more() -> None:
     """What we have asked to end may have been held before our order arrives."""
     move = Move(wanted(), Mechanism.HOLD, GAPPY)
@@ -114,16 +108,6 @@ def test_a_hold_is_released_once_and_counts_no_more() -> None:
     move(QueueHeld(second, T0))
     assert move.commands == ()
     assert move.moving.held == frozenset()
-
-
-def test_a_hold_that_ends_while_the_rule_is_written_is_ended_once() -> None:
-    move = Move(wanted(), Mechanism.HOLD)
-    move(QueueHeld(1, T0))
-    assert move.moving.phase is Phase.COMMIT
-    move(TimerDue(), TIMES.hold_max_ns)
-    assert move.commands == (Release(1),)
-    move.written()
-    assert Release(1) not in move.commands
 
 
 def test_a_queue_that_was_not_quiesced_in_time_is_called_so() -> None:
@@ -142,17 +126,6 @@ def test_a_hold_that_ends_at_its_limit_has_not_drained() -> None:
     assert move.moving.broken.code is Code.NOT_DRAINED_IN_TIME
 
 
-def test_a_change_through_rss_watches_and_waits_for_rsss_queue_too() -> None:
-    move = Move(wanted(), Mechanism.HOLD, GAPPY)
-    zero, one, two = (frozenset({number}) for number in range(3))
-    assert move.commands[0] == Watch(key(0), zero, one, two)
-    assert {each.queue for each in move.commands if isinstance(each, Hold)} == {1, 2}
-    assert move.moving.through == two
-    in_place = Move(wanted(), Mechanism.HOLD)
-    assert in_place.commands[0] == Watch(key(0), zero, one, frozenset())
-    assert in_place.moving.through == frozenset()
-
-
 def test_what_is_in_rsss_queue_may_take_longest_to_arrive() -> None:
     slow = GAPPY._replace(rings=(RING, RING, RING._replace(rx_usecs=100)))
     assert Move(wanted(), Mechanism.HOLD, slow).moving.pipe_ns == TIMES.pipe_ns + 100_000
@@ -163,13 +136,6 @@ def test_a_dead_flow_passes_through_no_queue() -> None:
     move = Move(wanted(live=False), Mechanism.NONE, GAPPY)
     assert move.moving.through == frozenset()
     assert move.commands == (Write(move.asked.action),)
-
-
-def test_a_dead_flows_rule_stays_for_what_is_still_on_its_way() -> None:
-    move = Move(wanted(ActionKind.DELETE, live=False), Mechanism.NONE)
-    assert (move.commands, move.moving.phase) == ((), Phase.RETIRE)
-    assert move(TimerDue(), TIMES.quiet_ns - 1).commands == ()
-    assert move(TimerDue(), 1).commands == (Write(move.asked.action),)
 
 
 def test_a_living_flows_delete_is_written_at_once() -> None:
@@ -187,39 +153,6 @@ def test_a_living_flows_delete_is_written_at_once() -> None:
 def test_many_flows_are_not_watched(flow: FlowKey) -> None:
     move = Move(wanted(flow=flow), Mechanism.HOLD)
     assert not [each for each in move.commands if isinstance(each, Watch)]
-
-
-def test_a_move_that_nobody_chose_is_not_begun() -> None:
-    with pytest.raises(ValueError, match="deferred"):
-        Move(wanted(), None)
-
-
-@pytest.mark.parametrize(("late_ns", "proven"), [(0, True), (1, False)])
-def test_a_birth_is_one_if_the_rule_was_there_before_data(late_ns: int, proven: bool) -> None:
-    asked = wanted(ActionKind.INSERT, first_data_ns=T0 + 100)
-    move = Move(asked, Mechanism.BIRTH)
-    move.now_ns = T0 + 100 + late_ns
-    move.written()
-    move(Established(key(0), T0 + 500), 400)
-    move(Seen(key(0), 1, move.now_ns), 10)
-    move(TimerDue(), TIMES.verify_ns)
-    assert move.ended().verdict is (Verdict.PROVEN if proven else Verdict.UNPROVEN)
-
-
-def test_a_birth_whose_answer_came_before_its_rule_is_none() -> None:
-    move = Move(wanted(ActionKind.INSERT, first_data_ns=T0 + 10**9), Mechanism.BIRTH)
-    move.now_ns += 50
-    move.written()
-    move(Established(key(0), move.now_ns))  # no later than the write
-    move(Seen(key(0), 1, move.now_ns + 10), 10)
-    move(TimerDue(), TIMES.verify_ns)
-    assert move.ended().verdict is Verdict.UNPROVEN
-
-
-def test_a_gap_is_as_long_as_its_timer() -> None:
-    move = Move(wanted(mode=Mode.BOUNDED), Mechanism.GAP)
-    assert move(Idle(key(0), T0), TIMER_NS - 1).commands == ()
-    assert move(Idle(key(0), T0), 1).commands == (Write(move.asked.action, T0),)
 
 
 def test_a_gap_that_ended_before_the_write_is_waited_for_again() -> None:
@@ -348,11 +281,6 @@ def test_a_reset_while_the_write_is_out_waits_for_its_answer() -> None:
     assert move.ended().verdict is Verdict.RESYNC
 
 
-def test_a_reset_ends_what_is_looked_at() -> None:
-    move = Move(wanted(mode=Mode.IMMEDIATE), Mechanism.NONE).written()
-    assert move(Reset()).ended().verdict is Verdict.RESYNC
-
-
 def test_a_hold_ends_at_its_limit_in_every_phase() -> None:
     quiescing = Move(wanted(), Mechanism.HOLD)
     assert quiescing(TimerDue(), TIMES.hold_max_ns).commands == (Release(1),)
@@ -407,50 +335,3 @@ def test_a_hold_counts_once_it_was_asked_for() -> None:
     over = Move(wanted(), Mechanism.HOLD, GAPPY)
     over(TimerDue(), TIMES.hold_max_ns)
     assert not over(QueueHeld(1, T0)).moving.held
-
-
-# What a hold may be chosen for.
-
-
-def chosen(asked: Wanted, port: Port = PORT, **changes: object) -> Choice:
-    return choose(asked, port._replace(**changes), TIMES, T0)  # type: ignore[arg-type]
-
-
-def rings(**changes: object) -> tuple[object, ...]:
-    return (RING._replace(**changes), RING, RING)  # type: ignore[arg-type]
-
-
-def test_a_hold_is_chosen_where_it_proves() -> None:
-    assert chosen(wanted()).mechanism is Mechanism.HOLD
-    assert chosen(wanted(), GAPPY).mechanism is Mechanism.HOLD
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"rings": rings(busy_poll=True)}, "busy-poll"),
-        ({"rings": rings(busy_poll=None)}, "not known"),
-        ({"rings": rings(gro_flush_timeout_ns=1)}, "GRO"),
-        ({"rings": rings(rx_usecs=None)}, "moderates"),
-        ({"rings": rings(thread=False)}, "no NAPI thread"),
-        ({"asynchronous": True}, "takes effect"),
-        ({"write_ns": None}, "how long writing a filter takes"),
-        ({"write_ns": TIMES.hold_max_ns}, "a move takes"),
-        ({"rings": (RING, RING._replace(no_hold="it is offline"), RING)}, "it is offline"),
-        ({"rings": (RING,)}, "is gone"),
-        ({"holds_max": 1, "actuator": Actuator.LONG_GAP}, "at once"),
-    ],
-)
-def test_and_not_where_it_does_not(changes: dict[str, object], why: str) -> None:
-    choice = chosen(wanted(), PORT, **changes)
-    assert choice.mechanism is None
-    assert why in str(choice.why)
-
-
-def test_what_passes_through_an_unknown_queue_is_not_held() -> None:
-    unknown = wanted()._replace(rss=None)
-    assert chosen(unknown).mechanism is Mechanism.HOLD
-    assert "RSS's queue is not known" in str(chosen(unknown, GAPPY).why)
-    busy = (RING, RING, RING._replace(busy_poll=True))
-    assert chosen(wanted(), rings=busy).mechanism is Mechanism.HOLD
-    assert "queue 2" in str(chosen(wanted(), GAPPY, rings=busy).why)

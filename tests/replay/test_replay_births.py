@@ -78,20 +78,6 @@ def test_a_port_waits_until_no_live_connection_would_move() -> None:
     assert inserted(ORDERED, *lines) == [(3, PORT, 2)]
 
 
-def test_a_ports_rule_ends_some_time_after_its_listener() -> None:
-    lines = (
-        opened(1),
-        ports(2),
-        RecordedBirths(3, (RecordedBirth(SocketGone(3, 1)),)),
-        ports(4),
-        ports(SECOND_NS),
-    )
-    decided = played_of(EXACT, ORDERED, *lines, ports(11 * SECOND_NS)).decided
-    assert [(each.at_ns, each.action.kind) for each in decided] == [
-        (2, ActionKind.INSERT), (11 * SECOND_NS, ActionKind.DELETE),
-    ]  # fmt: skip
-
-
 def test_listeners_that_were_there_serve_who_uses_their_connections() -> None:
     lines = (
         RecordedListeners(1, {"nic": (Listening(1, 1, PORT, 9),)}),

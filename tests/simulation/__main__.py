@@ -3,7 +3,6 @@
 
     python -m tests.simulation [FIRST [LAST]]       # one seed, or several
     python -m tests.simulation --seconds 60         # as many as fit, from 0 on
-    python -m tests.simulation --entered ...        # and list the functions that were never entered
 
 A seed that fails is shrunk and told; exit status 1. At the end: how many runs, and which kinds of
 steps, writes and verdicts were seen, and which were never.
@@ -17,7 +16,6 @@ import time
 from collections import Counter
 from itertools import count
 
-from tests.simulation.entered import entered, functions
 from tests.simulation.run import Failure, run
 from tests.simulation.schedule import VERBS, plan
 from tests.simulation.shrink import shrunk, story_of
@@ -32,13 +30,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("last", nargs="?", type=int)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--entered", action="store_true")
     options = parser.parse_args(arguments)
-    if options.entered:
-        with entered() as found:
-            failed = main([each for each in arguments if each != "--entered"])
-        print("never entered:", *sorted(map(str, functions() - found)), sep="\n  ")
-        return failed
     last = options.first if options.last is None and options.seconds is None else options.last
     began, seen, runs, lived_ns, failed = time.process_time(), Counter[str](), 0, 0, 0
     for seed in count(options.first):

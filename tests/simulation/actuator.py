@@ -46,7 +46,7 @@ class WorldActuator:
         nic: WorldNic,
         journal: FilterJournal,
         undo_journal: UndoJournal,
-        closed: Callable[[], None] = lambda: None,
+        closed: Callable[[], None],
     ) -> None:
         self.nic, self._closed = nic, closed
         self._nic, self._world = nic, nic.world

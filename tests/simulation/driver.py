@@ -46,7 +46,6 @@ class Entry:
     owner: str
     by: object  # what it was written for
     effective: bool = True
-    other: str | None = None
     seen: tuple[Match | None, int | None] | None = None  # when atfnd last read it
 
 
@@ -189,7 +188,7 @@ class Door:
             return None
         if self._owner == OURS:
             entry.seen = entry.match, entry.queue
-        return Filter(location, entry.match, entry.queue, other=entry.other)
+        return Filter(location, entry.match, entry.queue)
 
     def insert(self, match: Match, queue: int, location: int | None) -> int:
         table, driver = self._table, self._table.driver

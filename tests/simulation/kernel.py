@@ -84,7 +84,6 @@ class _Cpus:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel, self._changes = kernel, _Changes(kernel)
-        self._changes_of_cpus = kernel.cpu_listeners
         kernel.listeners.remove(self._changes)
         kernel.cpu_listeners.append(self._changes)
         self._last = kernel.topology()

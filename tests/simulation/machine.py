@@ -287,13 +287,6 @@ class Machine:
             for observer in self.observers:
                 observer.changed(socket)
 
-    def end(self, task: Task) -> None:
-        """It exits, and its sockets are closed."""
-        for socket in [*task.sockets]:
-            self.close(socket)
-        task.cpu.tasks.discard(task)
-        task.stays_ns = None
-
     def offline(self, cpu: Cpu) -> None:
         """Its threads wake elsewhere, its interrupts are moved. The last one stays."""
         if sum(each.online for each in self.cpus) < 2:
@@ -385,14 +378,10 @@ class WorldObserver:
     name = "bpf"
 
     def __init__(
-        self,
-        machine: Machine,
-        qualify: Qualify,
-        retell_ns: int = 10**9,
-        descriptors: Descriptors | None = None,
+        self, machine: Machine, qualify: Qualify, retell_ns: int, descriptors: Descriptors
     ) -> None:
         self._machine, self._world, self._descriptors = machine, machine.world, descriptors
-        self._fileno = -1 if descriptors is None else descriptors.open()
+        self._fileno = descriptors.open()
         self._qualify, self._retell_ns = qualify, retell_ns
         self._nics: frozenset[str] = frozenset()
         self._events: list[Observation] = []
@@ -404,11 +393,6 @@ class WorldObserver:
 
     def fileno(self) -> int:
         return self._fileno
-
-    @property
-    def readable(self) -> bool:
-        """`fileno` would be."""
-        return bool(self._events)
 
     def poll_interval_s(self) -> float | None:
         return None
@@ -427,8 +411,7 @@ class WorldObserver:
     def drain(self) -> list[Observation]:
         self._world.operation("drain")
         events, self._events = self._events, []
-        if self._descriptors is not None:
-            self._descriptors.readable(self._fileno, False)
+        self._descriptors.readable(self._fileno, False)
         return events
 
     def lost(self) -> int:
@@ -483,8 +466,7 @@ class WorldObserver:
         return None
 
     def close(self) -> None:
-        if self._descriptors is not None:
-            self._descriptors.close(self._fileno)
+        self._descriptors.close(self._fileno)
         self._machine.observers.remove(self)
         for socket in self._machine.sockets.values():
             socket.reported_cpu, socket.due_cpu, socket.home = None, None, 0
@@ -694,8 +676,7 @@ class WorldObserver:
             self._when_paid(socket)
 
     def _record(self, record: Observation) -> bool:
-        if self._descriptors is not None:
-            self._descriptors.readable(self._fileno, True)  # one that is full has something to read
+        self._descriptors.readable(self._fileno, True)  # one that is full has something to read
         if self.losing:
             self.losing -= 1
             self._lost += 1

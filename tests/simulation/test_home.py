@@ -14,11 +14,11 @@ import pytest
 
 from atfnd.model import Distance, FlowKey
 from atfnd.model import Protocol as Transport
+from tests.daemons import policy
 from tests.simulation.disk import Disk
 from tests.simulation.kernel import Kernel
 from tests.simulation.machine import Machine, Socket, Task
 from tests.simulation.nic import WorldNic
-from tests.simulation.scripted import WRITES, config
 from tests.simulation.service import Service
 from tests.simulation.wire import Flow
 from tests.simulation.world import World
@@ -32,6 +32,9 @@ STAY_NS = 8_000_000  # of eight threads: a thousand migrations a second
 INTERVAL_NS = 1_000_000  # between packets
 
 KNOWN_HASH, UNKNOWN_HASH = "ixgbe", "hns3"
+WRITES = "insert", "rewrite", "delete", "queue-cpu", "setting"
+ARMED = "interfaces: [{ match: { name: '*' }, armed: true }]\nflows:\n"
+CONFIG = policy(order="strict", t_delete="2s").replace("flows:\n", ARMED, 1)
 
 Next = Callable[[Task], int]
 
@@ -46,7 +49,7 @@ class Bed:
         self.kernel = Kernel(self.machine, lambda: [self.nic], lambda *_: None, lambda *_: None)
         self.kernel.caches = CACHES
         self.nic.changed_link = self.kernel.link_changed
-        text = config("strict", None).replace("dwell: 20ms", "dwell: 10ms")
+        text = CONFIG.replace("dwell: 20ms", "dwell: 10ms")
         self.service = Service(self.world, self.disk, folder, self.kernel, text)
         self._numbers = itertools.count(1)
         for each in (self.world.clock(), self.disk.mounted(), self.kernel.doors()):
@@ -131,10 +134,13 @@ def test_packets_that_come_from_another_cache_are_brought_into_that_of_the_threa
 
 
 def test_a_thousand_migrations_a_second_over_the_machine_are_left_to_the_kernel(bed: Bed) -> None:
+    """To learn that takes a few writes per thread."""
     sockets = [bed.serves(cpu, EVERY) for cpu in EVERY]
+    began_ns = bed.world.now_ns
     for socket in sockets:
         bed.wanders(socket.task, bed.by_chance(EVERY))
     bed.goes_on(10)
+    assert bed.writes(began_ns).total() <= 12 * len(sockets)
     known_ns, seen = bed.world.now_ns, bed.world.seen["SocketSeen"]
     bed.goes_on(30)
     assert bed.writes(known_ns).total() <= 30
@@ -142,15 +148,6 @@ def test_a_thousand_migrations_a_second_over_the_machine_are_left_to_the_kernel(
     left = {str(each.left) for each in bed.service.engine.memory.table}
     assert left == {"its thread wanders over CPUs 0-7: left to RSS"}
     assert not bed.nic.our_entries()
-
-
-def test_all_that_its_learning_writes_is_a_few_times_per_thread(bed: Bed) -> None:
-    sockets = [bed.serves(cpu, EVERY) for cpu in EVERY]
-    began_ns = bed.world.now_ns
-    for socket in sockets:
-        bed.wanders(socket.task, bed.by_chance(EVERY))
-    bed.goes_on(30)
-    assert bed.writes(began_ns).total() <= 12 * len(sockets)
 
 
 @pytest.mark.parametrize("bed", [KNOWN_HASH, UNKNOWN_HASH], indirect=True)

@@ -24,7 +24,6 @@ from tests.tree.documented import (
     parsed,
     reason,
     runs,
-    typed,
     unmarked,
 )
 
@@ -100,30 +99,6 @@ def test_commands_in_sentences_are_taken(page: Path) -> None:
             parsed(program, words)
 
 
-@pytest.mark.parametrize(
-    ("block", "found"),
-    [
-        ("atfnctl nics   # METHOD; or `rss`\n", ["atfnctl nics"]),
-        ("# only words\n\n", []),
-        ("a; b && c\n", ["a", "b", "c"]),
-        ("curl 'http://x/#1; 2'  # it's one\n", ["curl 'http://x/#1; 2'"]),
-        ("flows | jq '.[] | 1; 2'\n", ["flows | jq '.[] | 1; 2'"]),
-        ("for q in *; do\n  echo $q\ndone\na\n", ["for q in *; do   echo $q done", "a"]),
-        ("run &\n", ["run &"]),
-    ],
-)
-def test_how_a_block_is_cut_into_commands(block: str, found: list[str]) -> None:
-    assert typed(f"a\n```sh\n{block}```\nb; c\n```\nd\n```\n") == found
-
-
-def test_what_is_not_marked_is_found() -> None:
-    assert unmarked("```\natfnctl arm eth2\n```\n```\nethtool -i eth2\n```\n") == [
-        "atfnctl arm eth2",
-        "ethtool -i eth2",
-    ]
-    assert unmarked("```sh\natfnctl arm eth2\n```\n```\natfnd   0.1.0\natfnctl x\n```\n") == []
-
-
 @pages
 def test_its_policies_are_read(page: Path, tmp_path: Path) -> None:
     """Those that are whole: they begin with the version. They name no user and no CPU, which this
@@ -132,11 +107,3 @@ def test_its_policies_are_read(page: Path, tmp_path: Path) -> None:
         file = tmp_path / "atfnd.yaml"
         file.write_text(text)
         assert load(file).files == (str(file),)
-
-
-def test_there_are_policies() -> None:
-    assert sum(len(POLICY.findall(page.read_text())) for page in DOCUMENTS) >= 10
-
-
-def test_the_page_on_the_architecture_is_read_in_one_sitting() -> None:
-    assert len((ROOT / "docs" / "internals" / "architecture.md").read_text().splitlines()) <= 200

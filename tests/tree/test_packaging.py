@@ -224,14 +224,6 @@ def test_what_the_readme_leads_to_is_installed() -> None:
     assert [link for link in links if ROOT / link not in installed] == []
 
 
-def test_an_index_takes_the_metadata() -> None:
-    assert PROJECT["readme"] == "README.md"
-    assert sorted(PROJECT["keywords"]) == PROJECT["keywords"]
-    assert PROJECT["license"] == tag("License").split()[0]
-    assert not any(each.startswith("License ::") for each in PROJECT["classifiers"])
-    assert [file for file in PROJECT["license-files"] if not (ROOT / file).exists()] == []
-
-
 def brought(folder: Path, name: str, license: str, *texts: str) -> None:
     """A Python package as pip installs it below `folder`."""
     info = folder / f"usr/lib/atfnd/{name}-1.0.dist-info"
@@ -260,12 +252,6 @@ def test_a_package_without_the_text_of_its_licence_is_refused(tmp_path: Path) ->
     brought(tmp_path, "bare", "License-Expression: MIT")
     with pytest.raises(ValueError, match="no file with its licence"):
         list(licences(tmp_path, "/usr/lib/atfnd"))
-
-
-@pytest.mark.parametrize("file", sorted(ROLE.rglob("*.yml")), ids=lambda f: f.parent.name)
-def test_the_role_is_yaml(file: Path) -> None:
-    assert file.read_text().startswith("# SPDX-License-Identifier: GPL-2.0-or-later\n---\n")
-    assert yaml.safe_load(file.read_text())
 
 
 def test_the_role_uses_its_variables_and_handlers() -> None:

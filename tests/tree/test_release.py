@@ -80,44 +80,28 @@ def refusal(tree: Path, version: str, **more: str) -> str:
     return str(said)
 
 
-def test_a_candidate_is_written_committed_and_tagged(tree: Path) -> None:
+def test_a_candidate_and_then_its_version_are_written_committed_and_tagged(tree: Path) -> None:
     done = release(tree, "7.0.0rc1")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "tagged v7.0.0-rc1; to publish it: git push --follow-tags\n"
-    assert versions(tree) == {
-        "package": "7.0.0rc1",
-        "project": "7.0.0rc1",
-        "debian": "7.0.0~rc1",
-        "spec": "7.0.0~rc1",
-        "archive": "7.0.0~rc1",
-        "spec's log": "7.0.0~rc1",
-    }
+    said = versions(tree)
+    assert {said.pop("package"), said.pop("project")} == {"7.0.0rc1"}
+    assert {*said.values()} == {"7.0.0~rc1"}
     assert (tree / "debian/changelog").read_text().startswith("atfnd (7.0.0~rc1-1) bookworm;")
-    assert re.search(
-        r"^## 7\.0\.0-rc1 - \d{4}-\d\d-\d\d$", (tree / "CHANGELOG.md").read_text(), re.M
-    )
+    log = tree / "CHANGELOG.md"
+    assert re.search(r"^## 7\.0\.0-rc1 - \d{4}-\d\d-\d\d$", log.read_text(), re.M)
     assert git(tree, "status", "--porcelain") == ""
     assert git(tree, "cat-file", "-t", "v7.0.0-rc1") == "tag"
     assert git(tree, "rev-parse", "v7.0.0-rc1^{commit}") == git(tree, "rev-parse", "HEAD")
     assert git(tree, "log", "--format=%s") == "Release 7.0.0-rc1\nBegin"
-
-
-def test_the_version_follows_its_candidates(tree: Path) -> None:
-    log = tree / "CHANGELOG.md"
-    for version, name in (
-        ("7.0.0rc1", "7.0.0-rc1"),
-        ("7.0.0-rc2", "7.0.0-rc2"),
-        ("7.0.0", "7.0.0"),
-    ):
-        if f"## {name} " not in log.read_text():
-            entry = f"# Changelog\n\n## {name} - unreleased\n"
-            log.write_text(log.read_text().replace("# Changelog\n", entry))
-            git(tree, "commit", "-q", "-a", "-m", "Say what is new")
-        assert release(tree, version).returncode == 0
+    assert refusal(tree, "7.0.0rc1") == "there is a tag v7.0.0-rc1"
+    entry = "# Changelog\n\n## 7.0.0 - unreleased\n"
+    log.write_text(log.read_text().replace("# Changelog\n", entry))
+    git(tree, "commit", "-q", "-a", "-m", "Say what is new")
+    assert release(tree, "7.0.0").returncode == 0
     assert set(versions(tree).values()) == {"7.0.0"}
-    assert git(tree, "tag").split() == ["v7.0.0", "v7.0.0-rc1", "v7.0.0-rc2"]
     heads = re.findall(r"^atfnd \((.*)\)", (tree / "debian/changelog").read_text(), re.MULTILINE)
-    assert heads[:3] == ["7.0.0-1", "7.0.0~rc2-1", "7.0.0~rc1-1"]
+    assert heads[:2] == ["7.0.0-1", "7.0.0~rc1-1"]
 
 
 def test_the_version_that_is_prepared_is_released(tree: Path) -> None:
@@ -150,28 +134,12 @@ def test_the_changelog_has_to_begin_with_its_entry(tree: Path, version: str) -> 
     assert refusal(tree, version) == f"the first entry of CHANGELOG.md is not `{head}`"
 
 
-def test_there_is_one_release_of_a_version(tree: Path) -> None:
-    assert release(tree, "7.0.0rc1").returncode == 0
-    assert refusal(tree, "7.0.0rc1") == "there is a tag v7.0.0-rc1"
-    git(tree, "tag", "-d", "v7.0.0-rc1")
-    assert (
-        refusal(tree, "7.0.0rc1")
-        == "the first entry of CHANGELOG.md is not `## 7.0.0-rc1 - unreleased`"
-    )
-
-
 def test_a_commit_that_git_refuses_changes_nothing(tree: Path) -> None:
     hook = tree / ".git/hooks/pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
     hook.chmod(0o755)
     assert refusal(tree, "7.0.0rc1") == "git commit: not today"
-
-
-def test_git_has_to_know_the_user(tree: Path) -> None:
-    assert refusal(tree, "7.0.0rc1", GIT_COMMITTER_EMAIL="", GIT_COMMITTER_NAME="").startswith(
-        "git"
-    )
 
 
 @pytest.mark.parametrize("text", ["", "1.0", "1.0.0rc", "1.0.0rc0", "1.0.0b1", "1.0.0~rc1-1", "x"])
