@@ -34,7 +34,7 @@ class Order(NamedTuple):
 
 # The order for flows, in `atfnctl flows` and in `atfnctl top`; the first is left out first.
 FLOW_COLUMNS = (
-    "HOME", "HABIT", "AGE", "POLICY", "NIC", "PROTO", "LOCAL", "REMOTE", "FILTER", "BYTES", "TID",
+    "HOME", "HABIT", "AGE", "RULE", "NIC", "PROTO", "LOCAL", "REMOTE", "FILTER", "BYTES", "TID",
     "TARGET", "WHY", "RX-QUEUE", "COMM", "PLACED", "STATE",
 )  # fmt: skip
 _WHOLE = ("PROTO", "LOCAL", "REMOTE", "WHY")  # `flows` keeps them; top has them on a line below

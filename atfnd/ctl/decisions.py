@@ -39,9 +39,9 @@ def policy(
         raise OperatorError(f"no flow rule is named {rule}", f"there are: {known}")
     if flows:
         rows = [
-            row | {"source": rules[row["policy"]]["source"]}
+            row | {"source": rules[row["rule"]]["source"]}
             for row in client.pages("/v1/flows", "flows")
-            if row["policy"] in rules
+            if row["rule"] in rules
         ]
         if as_json:
             output.say_json(rows)
@@ -140,7 +140,7 @@ def _rules(rows: Iterable[Row]) -> Grid:
 
 def _matched(rows: Iterable[Row]) -> Grid:
     columns = "PROTO", "LOCAL", "REMOTE", "COMM", "STATE", "RULE", "SOURCE"
-    return plain("matched", columns, "proto local remote comm state policy source", rows)
+    return plain("matched", columns, "proto local remote comm state rule source", rows)
 
 
 def _action(row: Row) -> list[str]:
@@ -152,6 +152,6 @@ def _action(row: Row) -> list[str]:
     elif row["queue"] is not None:
         what = f"queue {row['queue']}: CPU {row['old']} -> {row['new']}"
     when = "" if row["due_s"] is None else f", in {row['due_s']:.1f} s"
-    by = f" [{row['policy']}, {row['source']}]" if row["source"] else ""
+    by = f" [{row['rule']}, {row['source']}]" if row["source"] else ""
     lines = [f"# {output.text(row['kind'])} {about} {what}{when} ({output.text(row['why'])}){by}"]
     return [*lines, *row["commands"], *([f"# {row['cannot']}"] if row["cannot"] else [])]

@@ -184,7 +184,7 @@ def _own_cpu(status: Row) -> str:
 def flow_table(rows: Iterable[Row]) -> Grid:
     columns = (
         "PROTO", "LOCAL", "REMOTE", ">TID", "COMM", ">APP-CPU", ">RX-QUEUE", ">RX-CPU",
-        ">TARGET", "PLACED", "STATE", ">FILTER", ">BYTES", ">AGE", "NIC", "POLICY", "HABIT", "HOME",
+        ">TARGET", "PLACED", "STATE", ">FILTER", ">BYTES", ">AGE", "NIC", "RULE", "HABIT", "HOME",
         "WHY",
     )  # fmt: skip
     names = "proto local remote tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
@@ -197,7 +197,7 @@ def flow_table(rows: Iterable[Row]) -> Grid:
                 size(row["bytes"]),
                 span(row["age_s"]),
                 row["nic"],
-                row["policy"] or None,
+                row["rule"] or None,
                 row["habit"],
                 row["home"],
                 row["why"],

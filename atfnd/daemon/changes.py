@@ -63,7 +63,7 @@ def tell(log: EventLog, outcome: Outcome, nic: NicView | None, policy: Policy) -
         code = errno.errorcode.get(outcome.errno, str(outcome.errno))
         kind, why = "refused", f"{os.strerror(outcome.errno)}; {outcome.left}"
     log.add(
-        kind, what, why, nic=action.nic, flow=action.key, policy=action.rule_name or None,
+        kind, what, why, nic=action.nic, flow=action.key, rule=action.rule_name or None,
         old=old, new=new, source=source_of(action, nic, policy), errno=code,
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def tell_end(log: EventLog, ended: Ended, nic: NicView | None, policy: Policy) -
     action = ended.action
     log.add(
         ended.verdict.value, _how(ended), ended.why, nic=action.nic, flow=action.key,
-        policy=action.rule_name or None, old=_place(action.queue, action.old),
+        rule=action.rule_name or None, old=_place(action.queue, action.old),
         new=_place(action.queue, action.new), source=source_of(action, nic, policy),
     )  # fmt: skip
 

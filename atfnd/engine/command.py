@@ -219,7 +219,7 @@ class ReportEnd(NamedTuple):
 
 
 class Log(NamedTuple):
-    """A line of the log. `fields`: `nic`, `flow`, `policy`."""
+    """A line of the log. `fields`: `nic`, `flow`, `rule`."""
 
     kind: str
     what: str

@@ -681,7 +681,7 @@ class Engine:
             turned = trials.look(looks, now_ns)
         for each in turned:
             what, rule = f"{each.subject.comm}: {each.what}", each.subject.rule_name
-            self._log(each.kind, what, each.why, nic=nic.name, policy=rule)
+            self._log(each.kind, what, each.why, nic=nic.name, rule=rule)
             if movable:
                 flows = flows_of.get(each.subject, ())
                 self._look_again(nic, [flow.key for flow in flows], now_ns)
@@ -700,7 +700,7 @@ class Engine:
             turned += trials.look(looks, now_ns)
         for each in turned:
             what, rule = f"queue {each.subject}: {each.what}", rules.get(each.subject)
-            self._log(each.kind, what, each.why, nic=nic.name, policy=rule or None)
+            self._log(each.kind, what, each.why, nic=nic.name, rule=rule or None)
         if turned:
             self._begin(reception.due(nic, memory, now_ns))
 

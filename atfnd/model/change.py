@@ -67,7 +67,7 @@ class Action:
             "old": self.old,
             "new": self.new,
             "why": str(self.why),
-            "policy": self.rule_name or None,
+            "rule": self.rule_name or None,
         }
 
 

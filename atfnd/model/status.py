@@ -40,7 +40,7 @@ class Event:
     flow: FlowKey | None
     what: str
     why: str
-    policy: str | None
+    rule: str | None
     old: str | None = None  # of a change: what was there, as far as known, and what is now
     new: str | None = None
     source: str | None = None  # file:line of the policy's rule

@@ -115,10 +115,10 @@ def _gauge(name: str, about: str, value: float) -> Metric:
 def _table(counts: Counts) -> Iterator[Metric]:
     status = counts.status
     flows = GaugeMetricFamily(
-        "atfnd_flows", "Flows of the Flow-to-Core table.", labels=("interface", "state", "policy")
+        "atfnd_flows", "Flows of the Flow-to-Core table.", labels=("interface", "state", "rule")
     )
-    for (nic, state, policy), count in sorted(counts.flows.items(), key=_order):
-        flows.add_metric((nic, state.value, policy), count)
+    for (nic, state, rule), count in sorted(counts.flows.items(), key=_order):
+        flows.add_metric((nic, state.value, rule), count)
     yield flows
     capacity = status.table_capacity
     yield _gauge("atfnd_flow_table_capacity", "Flows the table may hold.", capacity)
@@ -133,8 +133,8 @@ def _table(counts: Counts) -> Iterator[Metric]:
 
 
 def _order(item: tuple[tuple[str, object, str], int]) -> tuple[str, str, str]:
-    nic, state, policy = item[0]
-    return nic, str(state), policy
+    nic, state, rule = item[0]
+    return nic, str(state), rule
 
 
 def _changes(counts: Counts) -> Iterator[Metric]:

@@ -23,7 +23,7 @@ def a_flow(**fields: Any) -> FlowFigure:
     known: Row = {
         "bits_per_s": 1e6, "comm": "iperf3", "pid": 7, "app_cpu": 1, "rx_queue": 2, "rx_cpu": 1,
         "target_cpu": 1, "placed": True, "state": "steered", "proto": "tcp",
-        "local": "10.0.0.1:80", "remote": "10.0.0.2:4000", "nic": "eth0", "policy": "rest",
+        "local": "10.0.0.1:80", "remote": "10.0.0.2:4000", "nic": "eth0", "rule": "rest",
         "why": "its thread runs on CPU 1",
     }  # fmt: skip
     return FlowFigure(**{**known, **fields})
@@ -76,7 +76,7 @@ FLOWS = st.lists(
         FlowFigure, bits_per_s=_rate, comm=st.none() | _text, pid=_number,
         app_cpu=st.integers(0, 9999), rx_queue=_number, rx_cpu=_number, target_cpu=_number,
         placed=st.none() | st.booleans(), state=_text, proto=_text, local=_text, remote=_text,
-        nic=_text, policy=_text, why=_text,
+        nic=_text, rule=_text, why=_text,
     ),
     max_size=8,
 )  # fmt: skip

@@ -32,7 +32,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
     [
         ("flows", 3,
          "PROTO LOCAL REMOTE TID COMM APP-CPU RX-QUEUE RX-CPU TARGET PLACED STATE FILTER "
-         "BYTES AGE NIC POLICY HABIT HOME WHY",
+         "BYTES AGE NIC RULE HABIT HOME WHY",
          "tcp 10.0.0.2:5201 10.9.0.1:40000 4121 iperf3 3 3 3 3 yes steered 100 117.7M"),
         ("queues", 8, "NIC QUEUE NAPI IRQ THREADED PID CPU OWNER ALLOWED FILTERS PACKETS BY-FILTER "
          "BY-RSS RECEPTION HELD-BY",

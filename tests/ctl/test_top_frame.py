@@ -197,6 +197,6 @@ def test_many_interfaces_and_what_is_left_out() -> None:
     figures = replace(some(), queues=queues, status={**STATUS, "armed": ["enp1s0f0np0"]})
     assert drawn(figures)[0].rstrip().endswith("locality 50%  1 of 9 armed")
     out = " ".join("\n".join(drawn(figures, View(help=True))).split())
-    assert "left out at this width: TO, PROTO, LOCAL, REMOTE, NIC, POLICY" in out
+    assert "left out at this width: TO, PROTO, LOCAL, REMOTE, NIC, RULE" in out
     wide = "\n".join(drawn(figures, View(help=True), size=Size(200, 24)))
     assert "left out" not in wide

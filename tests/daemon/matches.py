@@ -50,5 +50,5 @@ def rules(first: int) -> str:
 
 
 def under(bed: Bed, app: Application, rule: str) -> None:
-    row = bed.row(app, lambda row: row["policy"] == rule, f"falls under `{rule}`")
+    row = bed.row(app, lambda row: row["rule"] == rule, f"falls under `{rule}`")
     assert row["pid"] == app.pid

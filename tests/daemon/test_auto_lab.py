@@ -90,7 +90,7 @@ def rival(cpu: int) -> Iterator[None]:
 
 
 def events_of(bed: Bed, policy: str) -> list[Row]:
-    return [each for each in bed.daemon.events("trial", "kept", "back") if each["policy"] == policy]
+    return [each for each in bed.daemon.events("trial", "kept", "back") if each["rule"] == policy]
 
 
 def ended(bed: Bed, policy: str) -> Row:

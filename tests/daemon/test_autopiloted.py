@@ -78,7 +78,7 @@ def test_a_queue_is_tried_under_load_and_what_is_reported_is_what_the_kernel_has
     queue = bed.steered(app)["target_queue"]
     begun = until(lambda: bed.daemon.events("trial"), "a trial begins", TRIAL_S)
     assert begun is not None
-    assert (begun[0]["nic"], begun[0]["policy"]) == (lab.nic.name, None)
+    assert (begun[0]["nic"], begun[0]["rule"]) == (lab.nic.name, None)
     assert re.fullmatch(rf"queue {queue}: interrupt -> (suspended|deferred) .*", begun[0]["what"])
     assert re.match(rf"it takes \d+% of CPU {app.cpu}; it carries ", begun[0]["why"])
     until(lambda: ends(bed), "the trial ends", TRIAL_S)

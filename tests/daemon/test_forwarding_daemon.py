@@ -100,7 +100,7 @@ def test_channels_come_together_in_order_and_go_back(router: Router, tmp_path: P
         assert [flow.late() for flow in flows] == [0, 0]
         until(lambda: router.xps(OUT) == ["0", "1"], "each CPU has its TX queue", 60)
         moves = made.daemon.events("queue-cpu")
-        assert {(row["nic"], row["policy"]) for row in moves} == {(nic, "gateway") for nic in INS}
+        assert {(row["nic"], row["rule"]) for row in moves} == {(nic, "gateway") for nic in INS}
         assert made.daemon.end() == 0
         restored(made)
     assert made.cpus() == {"f0": [1, 0], "f1": [1, 0], OUT: CPUS}

@@ -121,7 +121,7 @@ def test_another_policy_in_a_slot_at_rest_stays_in_force(guarded: Guarded) -> No
     guarded.bed.daemon.post("/v1/reload")
     assert not guarded.rests()
     for app in guarded.apps:
-        assert guarded.bed.steered(app)["policy"] == "other"
+        assert guarded.bed.steered(app)["rule"] == "other"
 
 
 def test_a_daemon_that_ends_in_a_slot_at_rest_begins_as_before(guarded: Guarded) -> None:

@@ -193,7 +193,7 @@ def test_a_rule_has_its_mode_on_the_queue_of_its_owner_only(lab: Lab, tmp_path: 
         others = [each for index, each in enumerate(of_queues(lab)) if index != queue]
         assert others == [OFF] * 3
         row = bed.daemon.get("/v1/queues")["queues"][queue]
-        assert row["reception_wanted"]["policy"] == "everything"
+        assert row["reception_wanted"]["rule"] == "everything"
         said = bed.daemon.ctl("explain", str(app.key)).stdout
         assert "a timer that polls while there is traffic (deferred interrupts)" in said
         bed.apps.close()

@@ -36,7 +36,7 @@ def state(bed: Bed, apps: list[Application]) -> dict[FlowKey, object]:
             found[app.key] = ON_ITS_CORE if cpu == app.cpu else LEFT
         elif row is not None and queue is not None:
             there = row["target_cpu"] == app.cpu == bed.cpu_of(queue)
-            if there and (row["state"], row["policy"]) == ("steered", "everything"):
+            if there and (row["state"], row["rule"]) == ("steered", "everything"):
                 found[app.key] = ON_ITS_CORE
     if rules:
         found[apps[0].key] = rules

@@ -57,7 +57,7 @@ def test_the_observer_is_the_one_asked_for(bed: Bed) -> None:
 def test_packets_follow_the_application(bed: Bed, kind: str) -> None:
     app = FLOWS[kind](bed.apps)
     row = bed.steered(app)
-    assert (row["pid"], row["target_cpu"], row["policy"]) == (app.pid, app.cpu, "everything")
+    assert (row["pid"], row["target_cpu"], row["rule"]) == (app.pid, app.cpu, "everything")
     delivered(bed.meter, app)
     rule = bed.rule(app)
     assert rule is not None

@@ -171,7 +171,7 @@ def test_a_full_core_is_tried_and_what_pays_is_kept(make: Make) -> None:
     assert [a.new for plan in bench.moved for a in plan] == [1, 0, 1]
     assert bench.kernel.flow.target_cpu == 1
     (event,) = [each for each in bench.log.after(0, 10) if each.kind == "kept"]
-    assert (event.nic, event.policy, event.what) == ("nic", "rest", "app: near core -> near llc")
+    assert (event.nic, event.rule, event.what) == ("nic", "rest", "app: near core -> near llc")
     assert event.why.startswith("1.00 x the bytes a CPU-second, 2.00 x the bytes a second")
     remark = auto.said(bench.kernel.flow, bench.memory, bench.kernel.now_ns)
     assert remark is not None

@@ -54,10 +54,10 @@ def wanted(kind: ActionKind = ActionKind.REWRITE, rss: int = R) -> Wanted:
     return Wanted(action, Mode.STRICT, frozenset({A}), frozenset({rss}))
 
 
-def check(scene: Scene, move: Wanted, port: Port = PORT) -> Found:
-    """Visit every state of a scene with the real machine in it."""
+def check(scene: Scene, move: Wanted, port: Port = PORT, order_only: bool = False) -> Found:
+    """Visit every state of a scene with the real machine in it (`order_only`: see Daemon)."""
     times = replace(TIMES, hold_max_ns=scene.hold_max)
-    daemon = Daemon(NicMoves(port, times, arrival_ns=scene.begins), move, scene)
+    daemon = Daemon(NicMoves(port, times, arrival_ns=scene.begins), move, scene, order_only)
     proofs = {Verdict.PROVEN.value}
     if listens := births.listens(scene):
         proofs.add(Verdict.VERIFIED.value)

@@ -29,7 +29,7 @@ from atfnd.move.event import (
 from atfnd.move.loan import BORROWED
 from atfnd.move.verdict import Mode
 from tests.move import births
-from tests.move.world import RINGS, A, B, Scene, World, Writing
+from tests.move.world import RINGS, B, Scene, World, Writing
 
 __all__ = ["Daemon"]
 
@@ -38,14 +38,17 @@ SETTING = Action.of_setting("nic", "rps-cpus:0", None)
 
 
 class Daemon:
-    """One run: the book of the machine's states, and what may happen around it."""
+    """One run: the book of the machine's states, and what may happen around it.
+    `order_only`: I3 and I4 are not looked at, so that what they are for is seen."""
 
-    def __init__(self, first: NicMoves, wanted: Wanted, scene: Scene) -> None:
-        self.wanted, self.scene = wanted, scene
+    def __init__(
+        self, first: NicMoves, wanted: Wanted, scene: Scene, order_only: bool = False
+    ) -> None:
+        self.wanted, self.scene, self.order_only = wanted, scene, order_only
         self._states: list[NicMoves] = []
         self._numbers: dict[NicMoves, int] = {}
         self._steps: dict[tuple[int, type[Event], Event, int], tuple[int, tuple[Command, ...]]] = {}
-        world = World(self._number(first), A, threads=not scene.lends)
+        world = World(self._number(first), scene.route, threads=not scene.lends)
         self.first = self._tell(world, wanted)
 
     def device(self, world: World) -> NicMoves | None:
@@ -136,11 +139,16 @@ class Daemon:
         targets = self.wanted.targets or frozenset()
         needed = (set(scene.path) | targets) - (self.wanted.origins or frozenset())
         if (
-            not world.excused
+            not self.order_only
+            and not world.excused
             and not births.unborn(world, scene)
             and any(not world.quiesced[ring] for ring in needed)
         ):
             world = world._replace(wrong="I3, I4: a write with a ring that is not quiesced")
+        if scene.late:
+            writing = Writing(())
+            yield "the write begins", world._replace(writing=writing, drift=scene.path)
+            return
         yield "the write begins", world._replace(writing=Writing(scene.path))
         if self._may("refused write", world):
             writing = Writing((), errno.EIO)

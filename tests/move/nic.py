@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a NIC may do next by itself: arrival, DMA, polls, the effect of a rule, a reset; and
+"""What a NIC may do next by itself: arrival, DMA, polls, GRO, the effect of a rule, a reset; and
 what the peer of a connect may: answer."""
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def moves(world: World, scene: Scene) -> Steps:
         yield from _begin(world, ring, scene)
         yield from _end(world, ring, scene)
         yield from _sleep(world, ring, scene)
+    yield from _flush(world, scene)
     yield from _backlog(world, scene)
     yield from _effect(world)
     yield from _reset(world, scene)
@@ -87,8 +88,13 @@ def _end(world: World, ring: int, scene: Scene) -> Steps:
     poll = world.polls[ring]
     if poll is None or world.quiesced[ring]:
         return
-    world = world._replace(polls=(*world.polls[:ring], None, *world.polls[ring + 1 :]))
-    world = _deliver(world, scene, ring, poll.taken)
+    packets = world.gro[ring] + poll.taken
+    kept = packets[-1:] if scene.gro else ()
+    world = world._replace(
+        polls=(*world.polls[:ring], None, *world.polls[ring + 1 :]),
+        gro=put(world.gro, ring, kept),
+    )
+    world = _deliver(world, scene, ring, packets[: len(packets) - len(kept)])
     if _listened(world):
         world = world._replace(mail=Polled(ring, world.now, poll.work, BUDGET))
     yield f"the poll of {RINGS[ring]} ends at {world.now}, work {poll.work} of {BUDGET}", world
@@ -101,9 +107,17 @@ def _sleep(world: World, ring: int, scene: Scene) -> Steps:
         return
     if ring not in (A, *scene.path[:-1]) or not _listened(world) or world.quiesced[ring]:
         return
-    if not world.ring[ring] and world.polls[ring] is None:
+    if not world.ring[ring] and not world.gro[ring] and world.polls[ring] is None:
         asleep = Asleep(ring, world.now)
         yield f"{RINGS[ring]} is seen asleep at {world.now}", world._replace(mail=asleep)
+
+
+def _flush(world: World, scene: Scene) -> Steps:
+    for ring in (A, R):
+        if world.gro[ring] and world.polls[ring] is None:
+            kept, after = world.gro[ring], world._replace(gro=put(world.gro, ring, ()))
+            after = _deliver(after, scene, ring, kept)
+            yield f"GRO of {RINGS[ring]} is flushed by its timer", after
 
 
 def _backlog(world: World, scene: Scene) -> Steps:
@@ -150,13 +164,17 @@ def _effect(world: World) -> Steps:
         to, *rest = world.writing.path
         writing = world.writing._replace(path=tuple(rest))
         yield f"the rule now sends to {RINGS[to]}", world._replace(route=to, writing=writing)
+    elif world.drift:
+        to, *rest = world.drift
+        after = world._replace(route=to, drift=tuple(rest))
+        yield f"late, the rule now sends to {RINGS[to]}", after
 
 
 def _reset(world: World, scene: Scene) -> Steps:
     """Rings and rules go; a reset waits for polls under way (napi_disable), quiesced ones too."""
     if "reset" in scene.faults and world.faults < scene.most_faults and not any(world.polls):
         empty: tuple[tuple[int, ...], ...] = ((), (), ())
-        world = world._replace(pipe=empty, ring=empty, route=R)
+        world = world._replace(pipe=empty, ring=empty, gro=empty, route=R, drift=())
         unreported = world.machine is not None and world.verdict is None
         world = world._replace(faults=world.faults + 1, reset_unreported=unreported, excused=True)
         yield "the NIC is reset", world

@@ -3,20 +3,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from atfnd.model import ActionKind, Actuator
 from atfnd.move.event import Wanted
-from atfnd.move.port import Port
+from atfnd.move.port import Port, Stage
 from tests.move import births
 from tests.move.check import LENDS, PORT, wanted
 from tests.move.world import A, B, Birth, R, Scene
 
-__all__ = ["BORN", "MOVED", "Case"]
+__all__ = [
+    "ASYNCHRONOUS",
+    "BORN",
+    "BORROWED",
+    "CONNECT",
+    "GRO",
+    "IN_PLACE",
+    "LISTEN",
+    "MOVED",
+    "OUT_OF_RFS",
+    "REFUSED",
+    "SETTING",
+    "THREE_PACKETS",
+    "THROUGH_RFS",
+    "THROUGH_RSS",
+    "TOO_LATE",
+    "UNKNOWN_EFFECT",
+    "Case",
+]
 
 _WRITE = frozenset({"refused hold", "refused write", "dropped write"})
 _ALL = _WRITE | {"broken hold", "lost event", "reset", "crash"}
 _DELETES_AND_ADDS = PORT._replace(actuator=Actuator.SHORT_GAP)
+_TIMEOUT = PORT._replace(rings=(PORT.rings[0]._replace(gro_flush_timeout_ns=20_000),) * 3)
 
 
 class Case(NamedTuple):
@@ -54,6 +74,12 @@ THROUGH_RFS = Case(
     wanted(), _with_rfs(R, port=_DELETES_AND_ADDS),
 )  # fmt: skip
 THREE_PACKETS = Case(Scene("three packets", ticks=4), wanted())
+GRO = Case(Scene("packets held in GRO", gro=True, ticks=4), wanted(), _TIMEOUT)
+ASYNCHRONOUS = Case(
+    Scene("an effect that comes late", late=True, ticks=4), wanted(),
+    PORT._replace(asynchronous=True),
+)  # fmt: skip
+
 SETTING = Case(
     Scene("a setting is wanted meanwhile", packets=2, faults=frozenset({"a setting"}), ticks=4),
     wanted(),
@@ -76,6 +102,13 @@ LISTEN = Case(
     ),
     births.wanted(births.PORT),
 )
+TOO_LATE = WAITING._replace(
+    scene=WAITING.scene._replace(name="a connect that waits too long", begins=births.EXPECTED + 1)
+)
+UNKNOWN_EFFECT = Case(
+    CONNECT.scene._replace(name="a connect, and an effect that comes late", late=True),
+    CONNECT.wanted, PORT._replace(asynchronous=True),
+)  # fmt: skip
 BORROWED = Case(
     Scene("threads are borrowed", packets=2, faults=_ALL | {"refused loan"}, ticks=4, lends=True),
     wanted(), LENDS,
@@ -112,4 +145,17 @@ MOVED = [
                ticks=4), wanted(rss=A), _DELETES_AND_ADDS),
     Case(Scene("RSS gives the new ring", path=(B, B), lost=(B,), packets=2, faults=_WRITE,
                ticks=4), wanted(rss=B), _DELETES_AND_ADDS),
+]  # fmt: skip
+
+REFUSED = [
+    GRO,
+    TOO_LATE,
+    UNKNOWN_EFFECT,
+    ASYNCHRONOUS,
+    Case(Scene("two rings to quiesce, and one can be", path=(R, B), lost=(R,)), wanted(),
+         _DELETES_AND_ADDS._replace(holds_max=1)),
+    Case(Scene("a stage of each CPU"), wanted(), PORT._replace(stages=frozenset({Stage.RPS}))),
+    Case(Scene("the same rule anew", path=(R, A)),
+         wanted()._replace(action=replace(wanted().action, new=A)),
+         _DELETES_AND_ADDS),
 ]  # fmt: skip

@@ -34,9 +34,12 @@ class Scene(NamedTuple):
     """What a NIC does, and what may go wrong in it: `faults` at most in one run."""
 
     name: str
-    path: tuple[int, ...] = (B,)  # of packets after each step of the write
+    route: int = A  # of the packets before the write
+    path: tuple[int, ...] = (B,)  # and after each step of it
     lost: tuple[int, ...] | None = None  # after a refusal that loses the rule; None: it cannot
     packets: int = 3
+    gro: bool = False  # a poll keeps its last packet in GRO until the next one or a timer
+    late: bool = False  # the rule takes effect after the write has returned
     faults: frozenset[str] = frozenset()
     most_faults: int = 1
     ticks: int = 6
@@ -71,6 +74,7 @@ class World(NamedTuple):
     next: int = 0
     pipe: tuple[Packets, ...] = ((), (), ())
     ring: tuple[Packets, ...] = ((), (), ())
+    gro: tuple[Packets, ...] = ((), (), ())
     polls: tuple[Poll | None, ...] = (None, None, None)
     backlog: Handed = ()  # of the CPU that RFS hands the flow to: first in, first out
     marked: tuple[int, Handed | None] | None = None  # when backlogs were read, what they still have
@@ -84,6 +88,7 @@ class World(NamedTuple):
     mail: Polled | Asleep | HandedOn | None = None  # not told yet
     todo: tuple[Command, ...] = ()
     writing: Writing | None = None
+    drift: tuple[int, ...] = ()  # steps of a rule's effect after its write has returned
     reset_unreported: bool = False
     faults: int = 0  # so many have happened
     writes: int = 0

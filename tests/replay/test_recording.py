@@ -122,6 +122,6 @@ def test_what_a_process_is_decides_as_it_did_in_the_daemon(shared_lab: Lab, tmp_
     found = replayed(file, tmp_path, OF_PROCESS)
     inserted = [each for each in found["actions"] if each["kind"] == "insert"]
     assert {each["flow"] for each in inserted} == {str(key) for key in steered}
-    assert {each["policy"] for each in inserted} == {"mine"}
+    assert {each["rule"] for each in inserted} == {"mine"}
     flows = {each["rule"]: each["flows"] for each in found["rules"]}
     assert (flows["mine"], flows["others"]) == (1, 2)

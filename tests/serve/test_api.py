@@ -112,7 +112,7 @@ def test_queues(daemon: Serving) -> None:
         "nic": "lab:lab", "queue": 3, "napi_id": 8196, "irq": None, "threaded": True, "pid": 903,
         "held_by": "its NAPI thread", "reception": None,
         "reception_wanted": {"mode": "leave", "timeout_ns": 0, "polls": 0, "limit_ns": 0,
-                             "policy": None},
+                             "rule": None},
         "reception_why_not": None, "reception_auto": None, "cpu": 3, "owner": None,
         "allowed_cpus": None, "filters": 3,
         "packets": 30, "bytes": 4500, "by_filter": 21, "by_rss": 9,

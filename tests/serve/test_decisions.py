@@ -46,7 +46,7 @@ def test_what_each_rule_is_doing(daemon: Serving) -> None:
 
 def test_which_rule_each_flow_matched(daemon: Serving) -> None:
     rows = json.loads(atfnctl(daemon, "policy", "--flows", "--json").stdout)
-    assert [(row["policy"], row["source"]) for row in rows] == [("bulk", "a.yaml:7")] * 3
+    assert [(row["rule"], row["source"]) for row in rows] == [("bulk", "a.yaml:7")] * 3
     assert all(line.endswith("a.yaml:7") for line in lines(daemon, "policy", "bulk", "--flows")[1:])
     done = atfnctl(daemon, "policy", "bulky")
     assert (done.returncode, done.stderr) == (
@@ -57,7 +57,7 @@ def test_which_rule_each_flow_matched(daemon: Serving) -> None:
 def test_what_would_be_done(daemon: Serving) -> None:
     (action,) = get(daemon, "/v1/plan")["actions"]
     assert (action["nic"], action["kind"], action["new"]) == ("eth1", "insert", 3)
-    assert (action["policy"], action["source"], action["due_s"]) == ("bulk", "a.yaml:7", None)
+    assert (action["rule"], action["source"], action["due_s"]) == ("bulk", "a.yaml:7", None)
     assert action["commands"] == ["ethtool -N eth1 flow-type tcp4 action 3"]
     assert get(daemon, "/v1/plan?nic=lab:lab")["actions"] == []
     assert lines(daemon, "plan") == [

@@ -105,7 +105,7 @@ def test_a_change_has_every_part_of_it(journal: FilterJournal) -> None:
             "ATFND_OLD": "queue 0",
             "ATFND_NEW": "queue 3",
             "ATFND_WHY": "its thread runs on CPU 3",
-            "ATFND_POLICY": "bulk",
+            "ATFND_RULE": "bulk",
             "ATFND_SOURCE": "a.yaml:7",
         }
     ]
@@ -193,7 +193,7 @@ def test_the_daemon_tells_the_journal_of_every_change(
         assert rewrite["ATFND_OLD"] == f"queue {first['target_queue']}"
         assert rewrite["ATFND_NEW"] == f"queue {second['target_queue']}"
         assert rewrite["ATFND_INTERFACE"] == name
-        assert rewrite["ATFND_POLICY"] == "everything"
+        assert rewrite["ATFND_RULE"] == "everything"
         file, _, line = rewrite["ATFND_SOURCE"].rpartition(":")
         assert "everything" in Path(file).read_text().splitlines()[int(line) - 1]
         assert rewrite["ATFND_WHY"]

@@ -54,8 +54,8 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 def test_what_is_counted(daemon: Serving) -> None:
     found = scraped(daemon)
     of = {"interface": "lab:lab"}
-    assert value(found, "atfnd_flows", **of, state="steered", policy="bulk") == 2
-    assert value(found, "atfnd_flows", **of, state="observed", policy="bulk") == 1
+    assert value(found, "atfnd_flows", **of, state="steered", rule="bulk") == 2
+    assert value(found, "atfnd_flows", **of, state="observed", rule="bulk") == 1
     assert value(found, "atfnd_changes_total", **of, kind="insert") == 16
     assert value(found, "atfnd_refusals_total", **of, kind="insert", errno="ENOSPC") == 1
     read = {(w, a): value(found, "atfnd_read_bytes_total", **of, local=w, armed=a)
@@ -142,7 +142,7 @@ def of_a_running_daemon(lab: Lab, folder: Path) -> Samples:
 
         found = until(counted, "its bytes and its move are counted", 60)
         assert found is not None
-        steered = {"interface": name, "state": "steered", "policy": "everything"}
+        steered = {"interface": name, "state": "steered", "rule": "everything"}
         assert value(found, "atfnd_flows", **steered) == 1
         assert value(found, "atfnd_changes_total", interface=name, kind="insert") >= 1
         assert value(found, "atfnd_interface_armed", interface=name) == 1

@@ -53,7 +53,7 @@ class FlowFigure:
     local: str
     remote: str
     nic: str
-    policy: str
+    rule: str
     why: str
 
 
@@ -171,7 +171,7 @@ def is_move(event: Row) -> bool:
 
 _FLOW = (
     "comm", "pid", "app_cpu", "rx_queue", "rx_cpu", "target_cpu", "placed", "state", "proto",
-    "local", "remote", "nic", "policy",
+    "local", "remote", "nic", "rule",
 )  # fmt: skip
 
 

@@ -262,7 +262,7 @@ def _at_hand(flows: Sequence[FlowFigure], view: View, width: int) -> list[Text]:
         return [Text("no flow" + (" has these words" if view.wanted else ""), FAINT), Text("")]
     flow = flows[view.at]
     near = f"{view.at + 1}/{len(flows)}  {text(flow.proto)} {text(flow.local)}"
-    far = f"<- {text(flow.remote)}  {text(flow.nic)}  {text(flow.state)}  [{text(flow.policy)}]"
+    far = f"<- {text(flow.remote)}  {text(flow.nic)}  {text(flow.state)}  [{text(flow.rule)}]"
     both = Text(f"{near} {far}")
     where = [both] if both.cell_len <= width else [Text(near), Text(f"  {far}")]
     return [*where, Text(f"  {text(flow.why)}")]

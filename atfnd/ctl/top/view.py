@@ -47,7 +47,7 @@ COLUMNS = (
     Column("LOCAL", lambda flow: flow.local, 21, "LOCAL"),
     Column("REMOTE", lambda flow: flow.remote, 21, "REMOTE"),
     Column("NIC", lambda flow: flow.nic, 15, "NIC"),
-    Column("POLICY", lambda flow: flow.policy, 12, "POLICY"),
+    Column("RULE", lambda flow: flow.rule, 12, "RULE"),
     Column("WHY", lambda flow: flow.why, 0, "WHY"),
 )
 

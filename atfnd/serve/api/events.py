@@ -57,7 +57,7 @@ class EventShown(TypedDict):
     why: str
     why_code: str | None
     """Of a reason that has one."""
-    policy: str | None
+    rule: str | None
     old: str | None
     """For a change, the value last read before it."""
     new: str | None
@@ -154,7 +154,7 @@ def _event_view(event: Event) -> EventShown:
         "what": event.what,
         "why": event.why,
         "why_code": event.why_code,
-        "policy": event.policy,
+        "rule": event.rule,
         "old": event.old,
         "new": event.new,
         "source": event.source,

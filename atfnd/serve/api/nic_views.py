@@ -146,7 +146,7 @@ class ReceptionWantedShown(ReceptionTimes):
     """What the policy asks for."""
 
     mode: Annotated[str, words(ReceptionMode)]
-    policy: str | None
+    rule: str | None
     """The flow rule that asks for it; null, it is the interface's."""
 
 
@@ -273,7 +273,7 @@ def queue_views(nic: NicView) -> Iterator[QueueShown]:
             "pid": queue.pid,
             "held_by": nic.held_by(queue),
             "reception": None if found is None else _reception(found),
-            "reception_wanted": {**_reception(wanted), "policy": rule_name or None},
+            "reception_wanted": {**_reception(wanted), "rule": rule_name or None},
             "reception_why_not": nic.not_received.get(index),
             "reception_auto": nic.piloted.get(index),
             "cpu": queue.cpu,

@@ -40,7 +40,7 @@ class FlowShown(TypedDict):
     """Only `/v1/flows/stream` lists `local` and `left`: they have no entry."""
     filter: int | None
     """Location of its filter."""
-    policy: str
+    rule: str
     why: str
     why_code: str | None
     """Null of a flow without an entry."""
@@ -85,7 +85,7 @@ def flow_view(flow: Flow, now_ns: int, audited_ns: int = 0) -> FlowShown:
         "home": None if flow.pinned is None else flow.home.value,
         "state": flow.state.value,
         "filter": flow.location,
-        "policy": flow.rule_name,
+        "rule": flow.rule_name,
         "why": str(flow.why),
         "why_code": flow.why.word,
         "nic": flow.nic,
@@ -120,7 +120,7 @@ def socket_view(found: SocketFound, left_by: str | None) -> FlowShown:
         "home": None,
         "state": found.state.value,
         "filter": None,
-        "policy": "",
+        "rule": "",
         "why": why_unsteered(found, left_by),
         "why_code": None,
         "nic": found.nic,
@@ -138,7 +138,7 @@ def why_unsteered(found: SocketFound, left_by: str | None) -> str:
     if found.state is SocketState.LOCAL:
         return "its packets arrive on the CPU its thread runs on"
     if left_by is not None:
-        return f"policy {left_by} says leave"
+        return f"rule {left_by} says leave"
     if found.app_cpu is None:
         return "its thread is not known: it has not used the socket since atfnd looks"
     if found.rx_cpu is None:

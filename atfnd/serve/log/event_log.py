@@ -35,7 +35,7 @@ class EventLog:
         *,
         nic: str | None = None,
         flow: FlowKey | None = None,
-        policy: str | None = None,
+        rule: str | None = None,
         old: str | None = None,
         new: str | None = None,
         source: str | None = None,
@@ -47,7 +47,7 @@ class EventLog:
         now = time.monotonic_ns()
         code = why.word if isinstance(why, Why) else None
         event = Event(
-            self._seq, now, time.time(), kind, nic, flow, what, str(why), policy, old, new, source,
+            self._seq, now, time.time(), kind, nic, flow, what, str(why), rule, old, new, source,
             errno, code,
         )  # fmt: skip
         self._events.append(event)

@@ -63,7 +63,7 @@ def line_of(event: Event) -> str:
     """`insert: eth0: tcp ...: queue 0 -> 3 (its thread runs on CPU 3) [bulk, a.yaml:7]`."""
     about = "".join(f"{each}: " for each in (event.nic, event.flow) if each is not None)
     why = f" ({event.why})" if event.why else ""
-    by = ", ".join(each for each in (event.policy, event.source) if each)
+    by = ", ".join(each for each in (event.rule, event.source) if each)
     return f"{event.kind}: {about}{event.what}{why}{f' [{by}]' if by else ''}"
 
 
@@ -111,7 +111,7 @@ def fields_of(event: Event) -> dict[str, str]:
         "ATFND_OLD": event.old,
         "ATFND_NEW": event.new,
         "ATFND_WHY": event.why,
-        "ATFND_POLICY": event.policy,
+        "ATFND_RULE": event.rule,
         "ATFND_SOURCE": event.source,
         "ATFND_ERRNO": event.errno,
     }

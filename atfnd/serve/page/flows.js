@@ -25,7 +25,7 @@ const COLUMNS = {
   target: [(flow) => number(flow.target_cpu), (flow) => flow.target_cpu],
   placed: [(flow) => PLACED.get(flow.placed)[1], (flow) => flow.placed],
   state: [(flow) => flow.state],
-  policy: [(flow) => flow.policy],
+  rule: [(flow) => flow.rule],
   "last move": [
     (flow) => (flow.move === null ? UNKNOWN : `${flow.move.mechanism}: ${flow.move.verdict}`),
   ],
