@@ -36,7 +36,8 @@ class Guarded:
 
     def __init__(self) -> None:
         anything: Any = SimpleNamespace
-        self.at_ns, self.returns = 0, lambda: FILTERS
+        self.at_ns = 0
+        self.returns: Callable[[], int] = lambda: FILTERS
         policy = Policy((), (RULE,), "auto", 64, 0, ())
         self.engine, self.in_force = Engine(Memory.of(policy)), InForce(policy)
         self.engine.handle(NicAttached(NIC, armed=True), 0)

@@ -237,7 +237,7 @@ flows:
 
 class TestAgainstAnotherPolicy:
     @pytest.fixture(autouse=True)
-    def file(self, measured: Measured, tmp_path: Path) -> None:
+    def two(self, measured: Measured, tmp_path: Path) -> None:
         self.measured, self.file = measured, tmp_path / "other.yaml"
         self.file.write_text(OTHER)
         self.ours = measured.policy
