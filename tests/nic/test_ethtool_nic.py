@@ -108,6 +108,25 @@ def test_one_napi_gets_a_thread_where_the_kernel_can_and_else_all(nic: EthtoolNi
     assert nic.setting("threaded:99") is None
 
 
+def test_a_borrowed_thread_is_none_that_lasts(nic: EthtoolNic) -> None:
+    """One switch, by two names, of the device and of a NAPI."""
+
+    def both(number: str) -> tuple[str | None, str | None]:
+        names = f"threaded{number}", f"napi-thread{number}"
+        found = nic.settings()
+        assert [found[name] for name in names] == [nic.setting(name) for name in names]
+        return found[names[0]], found[names[1]]
+
+    for number in ("", ":1"):
+        nic.write_setting(f"threaded{number}", "1")
+        assert both(number) == ("1", "0")
+        nic.write_setting(f"napi-thread{number}", "1")
+        assert both(number) == ("1", "1")
+        nic.write_setting(f"napi-thread{number}", "0")
+        assert both(number) == ("0", "0")
+        nic.probe()
+
+
 def test_a_thread_that_always_polls_is_not_waited_for(
     nic: EthtoolNic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
