@@ -14,6 +14,7 @@ from atfnd.compare.trials import Trials
 from atfnd.engine.trials.placing import looked
 from atfnd.engine.trials.subjects import LLC, PLACING, Application
 from atfnd.model import Placement
+from atfnd.model.reason import Code
 from tests.compare.trying import APP, SECOND_NS, Load, World
 from tests.values import key
 
@@ -118,7 +119,7 @@ def test_a_trial_ends_with_its_last_flow() -> None:
     world = World()
     world.until("trial")
     assert world.look(BUSY) == ["back"]
-    assert world.said[-1][1].why == "void: it has no flows"
+    assert str(world.said[-1][1].why) == "void: it has no flows"
 
 
 def test_the_one_that_carries_most_is_tried_first() -> None:
@@ -139,17 +140,17 @@ def test_the_one_that_carries_most_is_tried_first() -> None:
 def test_an_abandoned_trial_is_nobodys_fault() -> None:
     world = World()
     world.until("trial")
-    (turned,) = world.on().abandon("another policy is in force", world.now_ns)
-    assert (turned.kind, turned.why) == ("back", "void: another policy is in force")
+    (turned,) = world.on().abandon(Code.OTHER_POLICY(), world.now_ns)
+    assert (turned.kind, str(turned.why)) == ("back", "void: another policy is in force")
     assert (world.phase, world.state.rests) == (TrialPhase.USUAL, {})
-    assert world.on().abandon("again", world.now_ns) == []
+    assert world.on().abandon(Code.NO_FLOWS(), world.now_ns) == []
     world.until("trial")
 
 
 def test_what_was_kept_is_not_abandoned() -> None:
     world = World()
     world.until("kept")
-    assert world.on().abandon("another policy is in force", world.now_ns) == []
+    assert world.on().abandon(Code.OTHER_POLICY(), world.now_ns) == []
     assert world.placement() == LLC
 
 

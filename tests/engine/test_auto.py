@@ -21,6 +21,7 @@ from atfnd.model import (
     Mode,
     Placement,
 )
+from atfnd.model.reason import UNSAID
 from tests.engine.test_steer_placements import Machine
 from tests.values import NIC, RULE, THREAD, key, seen
 
@@ -35,7 +36,7 @@ AGAIN = replace(THREAD, tid=200, pid=200)  # the same application, started anew
 def away(machine: Machine, phase: TrialPhase = TrialPhase.KEPT) -> None:
     side = Placement.CORE if phase is TrialPhase.AGAIN else LLC
     trials = machine.memory.nics["nic"].trials
-    trials.states[APP] = Trial(PLACING, side, "", phase)
+    trials.states[APP] = Trial(PLACING, side, UNSAID, phase)
 
 
 def test_services_of_one_name_in_two_control_groups_are_two_applications() -> None:

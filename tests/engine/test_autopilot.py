@@ -20,6 +20,7 @@ from atfnd.engine.trials.subjects import (
     Application,
 )
 from atfnd.model import Reception, ReceptionMode
+from atfnd.model.reason import UNSAID
 from atfnd.model.reception import OF_NAPI, TIMEOUT
 from tests.engine.piloted import ARMED, FIXED, FULL, ZERO, Machine, carried, delay_us
 
@@ -147,7 +148,7 @@ def test_what_is_kept_and_becomes_worse_than_interrupts_goes_back() -> None:
     machine.until("kept")
     machine.costs[SUSPENDED] = 2.4
     said = machine.until("back", 15)
-    assert "x the bytes a CPU-second of interrupts" in said.why
+    assert "x the bytes a CPU-second of interrupts" in str(said.why)
     machine.until("kept", 2 * MINUTE_S)
     assert machine.mode == DEFERRED
 
@@ -179,7 +180,7 @@ def test_nothing_is_tried_during_a_trial_of_where_flows_belong() -> None:
     machine.engine._placements_tried = lambda *of: None  # type: ignore[method-assign]
     trials = machine.memory.nics["nic"].trials
     app = Application("nic", "rest", "app", None)
-    trying = Trial(PLACING, LLC, "", TrialPhase.TRIED)
+    trying = Trial(PLACING, LLC, UNSAID, TrialPhase.TRIED)
     trials.states[app] = trying
     assert machine.look(MINUTE_S) == []
     assert "another trial goes on" in machine.said()
@@ -240,11 +241,11 @@ def test_a_trial_ends_with_the_policy_and_with_the_nic() -> None:
     machine.until("trial")
     machine.memory.in_force = replace(machine.memory.in_force)
     assert machine.look() == ["back"]
-    assert machine.log[-1][1].why == "void: another policy is in force"
+    assert str(machine.log[-1][1].why) == "void: another policy is in force"
     machine.until("trial", 2 * MINUTE_S)
     machine.take(Disarmed("nic"))
     assert machine.look() == ["back"]
-    assert machine.log[-1][1].why == "void: the NIC is not armed, or down"
+    assert str(machine.log[-1][1].why) == "void: the NIC is not armed, or down"
 
 
 def test_a_kernel_that_knows_modes_of_whole_interfaces_only_has_no_autopilot() -> None:

@@ -13,6 +13,7 @@ from atfnd.engine.trials.placing import application_looks
 from atfnd.engine.trials.subjects import LLC, PLACING, Application
 from atfnd.engine.trials.usage import UsageReading, windows
 from atfnd.model import CpuTime, FlowKey, NicView, Placement
+from atfnd.model.reason import UNSAID, Code
 from tests.engine.test_steer_placements import Machine
 from tests.values import NIC, RULE, THREAD, key
 
@@ -92,16 +93,14 @@ def test_lost_events_other_flows_and_other_threads_make_it_void() -> None:
     usual = {THREAD.tid: 60, NAPI0: 5, NAPI1: 0}
     cpus = {0: (600, 100), 1: (0, 0)}
     assert reported(look(12, cpus, usual)).void is None
-    assert reported(look(12, cpus, usual, lost=1)).void == "events were lost"
-    assert reported(look(12, cpus, usual, {})).void == "its flows have changed"
-    assert reported(look(12, cpus, {})).void == (
-        "the kernel does not report the CPU time of its threads"
-    )
+    assert reported(look(12, cpus, usual, lost=1)).void == Code.EVENTS_LOST()
+    assert reported(look(12, cpus, usual, {})).void == Code.FLOWS_CHANGED()
+    assert reported(look(12, cpus, {})).void == Code.TIMES_UNKNOWN()
     machine = Machine(AUTO)
     machine.uses(cpu=0, number=1)
     machine.uses(cpu=0, number=2)
     both = {key(1): MB, key(2): MB}
-    assert reported(look(12, cpus, usual, both), machine=machine).void == "its flows have changed"
+    assert reported(look(12, cpus, usual, both), machine=machine).void == Code.FLOWS_CHANGED()
 
 
 def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() -> None:
@@ -109,7 +108,7 @@ def test_it_is_there_when_every_flow_is_led_where_its_placement_in_force_asks() 
     machine.uses(cpu=0)
     assert reported(now, machine=machine).there
     trials = machine.memory.nics["nic"].trials
-    trials.states[APP] = Trial(PLACING, LLC, "", TrialPhase.TRIED)
+    trials.states[APP] = Trial(PLACING, LLC, UNSAID, TrialPhase.TRIED)
     assert not reported(now, machine=machine).there
     led = machine.flow()._replace(target_queue=1)
     machine.memory.table.put(led)
