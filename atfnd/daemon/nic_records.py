@@ -48,11 +48,16 @@ class NicRecords:
         self._journal.catch_up()
         self._undo_journal.catch_up()
 
-    def keep_orders(self, old: str, new: str, *, armed: bool) -> None:
-        """What holds for it, `armed` too, goes on to hold under its new name, unless the operator
-        gave an order for that name."""
+    def keep_orders(self, new: str, *, armed: bool, paused: bool) -> None:
+        """What holds for it goes on to hold under its new name, unless the operator gave an order
+        for that name. `paused`: by the operator, not by a measurement."""
         with suppress(Unrecorded):
             if self._operator_journal.armed(new) is None:
                 self._operator_journal.say("arm" if armed else "disarm", new)
-            if self._operator_journal.paused(old):  # not by a measurement
+            if paused:
                 self._operator_journal.say("pause", new)
+
+    def resumed(self, name: str) -> None:
+        """Its pause goes on under another name, and may end there."""
+        with suppress(Unrecorded):
+            self._operator_journal.say("resume", name)

@@ -168,8 +168,12 @@ class ServedNics:
             self._log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
             self._log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
-            self._records.keep_orders(name, new, armed=session.armed_again)
-            name = self._make_way(name, new)
+            armed, paused = session.armed_again, self._records.paused(name)
+            kept = self._make_way(name, new)
+            self._records.keep_orders(new, armed=armed, paused=paused)
+            if paused and name not in self.sessions:  # nor does another NIC have it now
+                self._records.resumed(name)
+            name = kept
             self._records.renamed(name, new)
         self._queues.watch()
         self._executor.take(NicLost(name) if new is None else NicRenamed(name, new))

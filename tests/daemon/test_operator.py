@@ -203,3 +203,11 @@ class TestTheKillSwitch:
             bed.order("disarm", "eth1")
         assert bed.stands() == {"eth0": ON, "eth1": OFF}
         assert bed.service.orders.armed("eth1") is False
+
+
+def test_three_names_in_a_ring_pause_one_nic_only(tmp_path: Path) -> None:
+    """The pause goes with its NIC, and not on from name to name."""
+    with simulated(tmp_path, nics=3) as bed:
+        bed.order("pause", "eth0")
+        bed.renames(eth0="eth1", eth1="eth2", eth2="eth0")
+        assert bed.stands() == {"eth0": ON, "eth1": PAUSED, "eth2": ON}

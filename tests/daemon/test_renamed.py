@@ -69,6 +69,8 @@ def test_a_pause_stays_a_pause_and_what_it_brings_back(place: Place) -> None:
     until(lambda: place.known_as("ra7", armed=False), "it is known as ra7")
     place.daemon.order("resume", "ra7")
     assert place.watched() == {"ra7": True}
+    place.ip("link", "set", "ra7", "name", "ra0")
+    until(partial(place.known_as, "ra0"), "it is known as ra0, and still armed")
 
 
 def test_a_slot_of_a_measurement_is_no_pause(place: Place) -> None:

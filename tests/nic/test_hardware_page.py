@@ -138,6 +138,9 @@ def test_gates_name_the_interface() -> None:
     (ntuple,) = driver_of("ixgbe").gates_of("eth2")
     assert ntuple.endswith("ethtool -K eth2 ntuple on")
     assert all("{" not in gate for driver in DRIVERS for gate in driver.gates_of("eth2"))
+    assert driver_of("rvu-nicpf").gates_of("eth2", ntuple_on=True) == (
+        "it must be up: ip link set eth2 up",
+    )
 
 
 if __name__ == "__main__":

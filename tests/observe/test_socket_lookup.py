@@ -47,7 +47,7 @@ def test_a_connection_lives_at_both_ends_until_it_is_closed(
     listener = listening(net, family)
     local, remote = packed(ENDS[family][1]), packed(ENDS[family][0])
     key = FlowKey(Protocol.TCP, local, listener.getsockname()[1], remote, 999)
-    assert lookup.cookie(key) is None  # who listens is not who has the flow
+    assert lookup.cookie(key) is None  # the listener does not have the flow
     client = net.socket(family, socket.SOCK_STREAM)
     client.bind((ENDS[family][0], 0))
     client.connect(listener.getsockname())

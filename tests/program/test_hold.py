@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The hold of a queue: when it is refused, how it ends, what it leaves behind, and that it fails
-open. (That it keeps the order is in test_transit_order.py.)"""
+open. That it keeps the order is in tests/daemon/test_order.py."""
 
 from __future__ import annotations
 

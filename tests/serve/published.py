@@ -177,7 +177,7 @@ class Published:
             table_capacity=8192,
             t_delete_ns=30_000_000_000,
             overflow=3,
-            flows_by_state=(("steered", 2), ("observed", 1)),
+            flows_by_state=(("wanted", 0), ("steered", 2), ("observed", 1)),
             actions_applied=17,
             actions_refused=1,
             events_lost=0,

@@ -26,7 +26,7 @@ ETH1 = {"nic": "eth1", "paused": False}
 KEYS = [
     "proto", "local", "remote", "pid", "tid", "comm", "app_cpu", "rx_queue", "rx_cpu",
     "target_queue", "target_cpu", "placed", "fell_back", "habit", "home", "state", "filter",
-    "policy", "why", "why_code", "nic", "cookie", "bytes", "read_ns", "age_s", "moved_s", "move",
+    "rule", "why", "why_code", "nic", "cookie", "bytes", "read_ns", "age_s", "moved_s", "move",
 ]  # fmt: skip
 
 

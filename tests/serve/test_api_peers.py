@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The socket file, who may read and who may change, and clients that send or take nothing."""
+"""The socket file, the users that may read and change, and clients that send or take nothing."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ def test_names_of_others_are_text_and_markup_is_refused(browser: LookedAt) -> No
         page = shown(browser, port)
         found = set(page.column("comm"))
         assert {f"{name} ({n + 1})" for n, name in enumerate(HOSTILE)} <= found
-        assert set(HOSTILE) <= set(page.column("why")) & set(page.column("policy"))
+        assert set(HOSTILE) <= set(page.column("why")) & set(page.column("rule"))
         page.filter("<IMG onerror")
         assert page.column("why") == HOSTILE[:1]
         assert page.tab.value("document.title") == "atfnd"

@@ -95,7 +95,7 @@ class ActionShown(TypedDict):
     old: int | None
     new: int | None
     why: str
-    policy: str | None
+    rule: str | None
     proto: str | None
     filter: int | None
     """Location of the filter."""

@@ -138,7 +138,7 @@ def why_unsteered(found: SocketFound, left_by: str | None) -> str:
     if found.state is SocketState.LOCAL:
         return "its packets arrive on the CPU its thread runs on"
     if left_by is not None:
-        return f"rule {left_by} says leave"
+        return f"policy {left_by} says leave"
     if found.app_cpu is None:
         return "its thread is not known: it has not used the socket since atfnd looks"
     if found.rx_cpu is None:
