@@ -17,6 +17,8 @@ from atfnd.engine.command import Begin, Command, WriteSettings
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import (
     CpusRead,
+    Disarmed,
+    LoadRead,
     MovesReported,
     NicAttached,
     OriginalsRead,
@@ -377,3 +379,43 @@ def test_under_strict_no_packet_on_its_way_gets_another_tx_queue(
     wrote = len(made.wrote)
     made.look(12)
     assert len(made.wrote) == wrote
+
+
+def test_nothing_is_written_to_an_interface_that_is_disarmed() -> None:
+    made = Machine(APART, BUSY)
+    for nic in ("in", "out"):
+        made.take(Disarmed(nic))
+    made.look(9)
+    assert made.wrote == []
+
+
+def test_under_strict_a_channel_does_not_go_where_another_tx_queue_is_in_use() -> None:
+    fixed = {"in": [0, 1], "out": [0, 0]}
+    made = Machine(fixed, BUSY, xps={("out", 0): "0", ("out", 1): "1"})
+    made.take(SettingsLeftAlone("out", frozenset({"queue-cpu:0", "queue-cpu:1"})))
+    made.look(9)
+    assert made.cpus("in") == [0, 1]
+    assert "another TX queue on CPU 0" in made.why()
+
+
+def test_channels_do_not_flee_for_ever_from_work_that_comes_along() -> None:
+    """They bring packets for sockets, too, which count as work of others."""
+    near = replace(GATEWAY, placement=PairPlacement.NODE, order=Mode.BOUNDED)
+    made = Machine({"in": [0, 1], "out": [0, 1]}, BUSY, near)
+
+    def moves(looks: int, *, along: bool) -> int:
+        wrote = 0
+        for _ in range(looks):
+            busy = dict.fromkeys(range(4), 1) | {made.cpus("in")[0] if along else 0: 80}
+            made.take(LoadRead({cpu: 10 + percent for cpu, percent in busy.items()}))
+            before = made.cpus("in")
+            made.look()
+            wrote += made.cpus("in") != before
+        return wrote
+
+    assert 1 <= moves(60, along=True) <= 3
+    moves(400, along=False)
+    known = made.engine.memory.nics["in"]
+    both_on_0 = tuple(replace(each, cpu=0) for each in known.view.queues)
+    known.view = replace(known.view, queues=both_on_0)
+    assert moves(4, along=False) == 1

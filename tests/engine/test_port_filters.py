@@ -274,3 +274,32 @@ def test_a_rule_that_moves_flows_is_no_birth(moves: bool) -> None:
     [birth] = server.look(*uses, now_ns=10 * SECOND_NS)
     assert birth.action.key == PORT
     assert (birth.first_data_ns is None) is moves
+
+
+def test_a_process_that_forks_before_its_rule_is_written_gets_none() -> None:
+    server = Server()
+    server.listeners.forked(THREAD.pid)
+    assert server.look() == ()
+
+
+def test_a_rule_for_all_addresses_stays_when_its_port_listens_on_one() -> None:
+    anywhere = PORT._replace(local=bytes(4))
+    server = Server(listening(1, anywhere))
+    server.done(server.look())
+    server.listeners.closed(1, 100)
+    [delete] = server.look(now_ns=100 + 10 * SECOND_NS)
+    assert (delete.action.kind, delete.action.key) == (ActionKind.DELETE, anywhere)
+    again = listening(2)
+    server.listeners.opened(again, server.memory.table)
+    [revoked] = port_filters.wanted_again(again, server.listeners, server.memory)
+    assert (revoked.action.kind, revoked.action.key) == (ActionKind.REWRITE, anywhere)
+
+
+def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:
+    """Another port's rule may have it, or it has had no packet since."""
+    server = Server()
+    server.done(server.look())
+    server.reads(THREAD, SECOND_NS)
+    server.reads(OTHER, SECOND_NS)
+    assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
+    assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import CpusRead, NicAttached, OriginalsRead
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.steering_method import method_of
 from atfnd.engine.prepare import homes, prepare
@@ -273,3 +275,31 @@ def test_a_queue_that_another_program_moved_after_us_is_at_home_where_that_put_i
     theirs = replace(NIC, settings=settings, manual=frozenset({"queue-cpu:1"}))
     found = homes(theirs, {"queue-cpu:1": "5", "queue-cpu:2": "6"}, topology())
     assert found == {0: 0, 1: 1, 2: 6, 3: 3}
+
+
+def test_neither_isolated_nor_offline_cpus() -> None:
+    cpus = topology().cpus
+    some = Topology(
+        tuple(
+            replace(cpu, online=cpu.index not in (0, 1), isolated=cpu.index in (2, 3))
+            for cpu in cpus
+        )
+    )
+    assert set(confined(prepare(loose(8), some)).values()) == {4, 5, 6, 7}
+
+
+def test_packets_are_not_handed_on_from_where_they_were_steered() -> None:
+    nic = loose(1)
+    nic = replace(nic, settings={**nic.settings, "rps-cpus:0": "0-7"})
+    assert written(prepare(nic, topology()))["rps-cpus:0"] == ""
+
+
+def test_a_queue_goes_back_to_where_it_was_before_we_wrote_its_setting() -> None:
+    engine = Engine(memory())
+    settings = {f"queue-cpu:{queue.index}": str(queue.cpu) for queue in NIC.queues}
+    for event in (NicAttached(replace(NIC, settings=settings), armed=True), CpusRead(topology())):
+        engine.handle(event, 1)
+    assert engine.due_ns() is None
+    engine.handle(OriginalsRead("nic", {"queue-cpu:1": "5"}), 1)
+    assert engine.memory.nics["nic"].lent.homes == {0: 0, 1: 5, 2: 2, 3: 3}
+    assert engine.due_ns() is not None  # whose the queues are is looked at again

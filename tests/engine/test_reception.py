@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -162,4 +163,47 @@ def test_a_dedicated_queue_has_a_thread_first_and_gives_it_back() -> None:
 def test_after_a_restart_an_earlier_mode_is_given_back() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "50000"}))
     reception.afresh("nic", {f"{TIMEOUT}:1": "0", "queue-cpu:1": "0-3"}, known)
+    assert asked(known) == {f"{TIMEOUT}:1": "0"}
+
+
+def test_values_of_an_administrator_are_found_again() -> None:
+    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
+    wants(known, DEFERRED)
+    asked(known)
+    wants(known, Reception())
+    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
+
+
+def test_a_write_of_a_policy_before_this_one_is_given_back() -> None:
+    """It waited for a move. A loan of a move is none of ours."""
+    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
+    wants(known, DEFERRED)
+    late = reception.due(known.nics["nic"].view, known, NOW_NS)
+    reception.afresh("nic", {}, known)
+    wants(known, Reception())
+    for each in late:
+        loan = replace(each, loan=True)
+        reception.written(Outcome(loan, NOW_NS, 0, None, "as planned"), known, NOW_NS)
+    assert asked(known) == {}
+    for each in late:
+        reception.written(Outcome(each, NOW_NS, errno.EBUSY, None, "refused"), known, NOW_NS)
+    assert asked(known) == {}
+    assert why_not(known) == {}
+    for each in late:
+        reception.written(Outcome(each, NOW_NS, 0, None, "as planned"), known, NOW_NS)
+    assert asked(known)[f"{TIMEOUT}:1"] == "7000"
+
+
+def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
+    """A loan made it what it was before us, and ends: then it is to be given back."""
+    known = memory()
+    wants(known, DEFERRED)
+    asked(known)
+    wants(known, Reception())
+    for each in reception.due(known.nics["nic"].view, known, NOW_NS):
+        before = "0" if each.setting == f"{TIMEOUT}:1" else TIMES[TIMEOUT]
+        done = Outcome(each, NOW_NS, 0, None, "it is already so", None, before, "0")
+        reception.written(done, known, NOW_NS)
+    view = known.nics["nic"].view
+    known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "200000"})
     assert asked(known) == {f"{TIMEOUT}:1": "0"}

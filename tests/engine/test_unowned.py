@@ -11,7 +11,8 @@ import pytest
 
 from atfnd.engine.command import Begin
 from atfnd.engine.engine import Engine
-from atfnd.engine.event import SocketReported
+from atfnd.engine.event import MovesReported, SocketReported
+from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.placement import unowned
 from atfnd.engine.prepare import prepare
@@ -29,7 +30,7 @@ from atfnd.model import (
 )
 from atfnd.model.nic import RFS_TABLE
 from atfnd.model.reason import Code
-from tests.values import NIC, RULE, flow, key, memory_of, one_rule, seen
+from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
 
 __all__: list[str] = []
 
@@ -271,3 +272,53 @@ def test_queues_that_have_only_changed_places_may_have_it() -> None:
     known.nics["nic"].lent.homes = {0: 0, 1: 2, 2: 1, 3: 3}
     heard(known)
     assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}
+
+
+def test_another_programs_setting_is_left_alone() -> None:
+    known = memory(replace(ARMED, manual=frozenset({"rps-flow-cnt:1"})))
+    heard(known)
+    assert asked(known) == {}
+
+
+@pytest.mark.parametrize(("value", "due_ns"), [("0", 0), (ON, None)])
+def test_what_is_switched_on_lets_no_queue_follow(value: str, due_ns: int | None) -> None:
+    known = memory()
+    known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
+    assert used.thread is not None
+    known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
+    known.nics["nic"].rfs.asked.add(1)
+    done = Outcome(
+        Action.of_setting("nic", "rps-flow-cnt:1", value, Code.UNSAID()), NOW_NS, 0, None, ""
+    )
+    Engine(known).handle(MovesReported((done,)), NOW_NS)
+    assert known.table.next_due_ns() == due_ns
+
+
+def test_a_queue_follows_as_soon_as_its_rfs_is_off() -> None:
+    known = memory()
+    known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
+    assert used.thread is not None
+    known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
+    assert known.table.next_due_ns() is None
+    follow.unhindered("nic", known)
+    assert known.table.next_due_ns() == 0
+
+
+def test_what_is_switched_off_stays_off_for_a_while() -> None:
+    known = memory()
+    heard(known)
+    carried_out(known)
+    known.nics["nic"].owned = {1: Owned(("thread", 7), 0)}
+    carried_out(known)
+    known.nics["nic"].owned = {}
+    heard(known)
+    assert asked(known) == {}
+    later_ns = NOW_NS + unowned.REST_NS
+    heard(known, 1, later_ns)
+    assert asked(known, later_ns) == {"rps-flow-cnt:1": ON}
+
+
+def test_arming_leaves_rfs_as_it_was_found_where_it_is_kept() -> None:
+    for nic, off in ((KEEPS, 0), (replace(KEEPS, keeps_rfs=False), 3)):
+        plan = prepare(nic, Topology((), ()))
+        assert sum((each.setting or "").startswith("rps-flow-cnt:") for each in plan) == off
