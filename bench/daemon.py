@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -75,6 +76,19 @@ class Daemon:
     def events(self) -> list[dict[str, Any]]:
         """Every retained event of `/v1/events`."""
         return list(self._client.events())
+
+    def table(self, columns: int, *arguments: str) -> str:
+        """What `atfnctl` prints at a terminal of so many columns; OperatorError when it refuses."""
+        ctl = str(Path(sys.executable).with_name("atfnctl"))
+        done = subprocess.run(
+            (ctl, *arguments, "--socket", str(self.socket)),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": str(columns)},
+        )
+        if done.returncode:
+            raise OperatorError(f"atfnctl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout
 
 
 @contextlib.contextmanager

@@ -48,6 +48,7 @@ RESULT = Path("build/run.json")
 CONNECTIONS = 16
 PICTURE = "demo.svg"
 COLUMNS = 80
+ROWS = "4"  # of the live table
 
 
 class Pace(NamedTuple):
@@ -90,7 +91,7 @@ def _measured(
 
 
 def _shown(daemon: Daemon, console: Console) -> dict[str, int]:
-    """How many flows atfnd has, and steers."""
+    """Print the live table as an operator would."""
 
     def steered() -> dict[str, int] | None:
         states = [row["state"] for row in daemon.flows()]
@@ -98,7 +99,8 @@ def _shown(daemon: Daemon, console: Console) -> dict[str, int]:
         return {"flows": len(states), "steered": count} if count else None
 
     shown = until(steered, "atfnd steers a flow", 60)
-    console.print(f"the server pinned: atfnd steers {shown['steered']} of {shown['flows']} flows")
+    console.print(f"\n[bold]atfnctl flows[/bold], the server pinned: {shown['steered']} steered")
+    console.print(daemon.table(COLUMNS, "flows", "--limit", ROWS), markup=False, highlight=False)
     return shown
 
 

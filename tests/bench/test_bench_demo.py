@@ -67,7 +67,7 @@ def test_it_runs_where_nothing_can_be_downloaded(
             assert result[f"cpu_us_per_request_{name}{kind}"] is None  # one round says nothing
     assert result["handoffs_per_1000_requests_rfs"] > 0
     assert 0 < result["steered"] <= result["flows"]
-    assert "the server pinned: atfnd steers" in said.getvalue()
+    assert "atfnctl flows, the server pinned:" in said.getvalue()
     last = said.getvalue().splitlines()[-1]
     assert last == result["says"]
     assert last.startswith("Too few rounds: ")
