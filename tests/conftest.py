@@ -24,11 +24,12 @@ __all__ = ["flows", "lab", "observer", "own_affinity", "shared_lab", "traffic", 
 
 
 if "ATFND_GUEST" not in os.environ:  # seconds to import there, and nobody uses it
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
     # No test asserts how fast a machine is. The suite draws the same examples in each run.
-    settings.register_profile("suite", deadline=None, derandomize=True)
-    settings.register_profile("soak", deadline=None, max_examples=1000)
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("suite", deadline=None, suppress_health_check=slow, derandomize=True)
+    settings.register_profile("soak", deadline=None, suppress_health_check=slow, max_examples=1000)
     settings.load_profile(os.environ.get("ATFND_HYPOTHESIS", "suite"))
 
 UNTIL_S = float(os.environ.get("ATFND_TESTS_UNTIL", "inf"))  # since the epoch
