@@ -160,7 +160,7 @@ def test_an_operator_sees_the_chain(bed: Bed) -> None:
     wanted = (
         "proto local remote pid tid comm app_cpu rx_queue rx_cpu target_cpu placed state filter"
     )
-    assert {*wanted.split(), "policy", "why"} <= shown.keys()
+    assert {*wanted.split(), "rule", "why"} <= shown.keys()
     assert (shown["filter"], shown["comm"]) == (row["filter"], "python")
     done = bed.daemon.ctl("explain", row["local"] + "-" + row["remote"])
     assert done.returncode == 0, done.stderr

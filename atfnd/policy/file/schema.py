@@ -479,7 +479,7 @@ class FlowEntry(Entry):
     """A rule for flows. The first that matches a flow decides."""
 
     name: Annotated[str, BeforeValidator(rule_name, json_schema_input_type=text(r"^\S+$", "bulk"))]
-    """Unique in all files. Shown as the flow's `policy`."""
+    """Unique in all files. Shown as the flow's `rule`."""
     match: MatchEntry
     """Which flows this rule is for."""
     placement: Annotated[
