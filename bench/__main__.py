@@ -54,7 +54,9 @@ GROUPS = {
             name: _of_papers(name, f"first, experiment {at}", minutes)
             for at, (name, minutes) in enumerate(zip(pairs.SHARED, (9, 24, 6, 9), strict=True), 1)
         },
-        "forward-counted": _of_papers("forward-counted", "second: a forwarded frame, two packages"),
+        "forward-counted": _of_papers(
+            "forward-counted", "second: a forwarded frame, two packages", 2
+        ),
         "pairs": _of_papers("pairs", "third: each pair of CPUs"),
         "pairs-16": _of_papers("pairs-16", "third: the same on 16 CPUs", 43),
     },
