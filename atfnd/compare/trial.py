@@ -111,10 +111,9 @@ class Trial(Generic[Side]):
     def begin(self, look: TrialLook[Side], now_ns: int) -> TrialTurn[Side]:
         """A trial begins; this window is the A before it."""
         window, ahead = look.window, self.ready(look.window.began_ns, self.terms.windows)
-        why = Code.SHORT_OF_TIME(look.share, look.cpu, window.figures(window.cpus))
-        return replace(self, ahead=ahead, before=window, tried=(), began_ns=now_ns)._next(
-            why, now_ns
-        )
+        takes, carries = Code.TAKES(look.share, look.cpu), window.figures(window.cpus)
+        begun = replace(self, ahead=ahead, before=window, tried=(), began_ns=now_ns)
+        return begun._next(Code.SHORT_OF_TIME(takes, carries), now_ns)
 
     def watched(self, look: TrialLook[Side], now_ns: int) -> TrialTurn[Side]:
         """One more window."""

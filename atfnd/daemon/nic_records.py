@@ -51,13 +51,16 @@ class NicRecords:
     def keep_orders(self, new: str, *, armed: bool, paused: bool) -> None:
         """What holds for it goes on to hold under its new name, unless the operator gave an order
         for that name. `paused`: by the operator, not by a measurement."""
-        with suppress(Unrecorded):
-            if self._operator_journal.armed(new) is None:
-                self._operator_journal.say("arm" if armed else "disarm", new)
-            if paused:
-                self._operator_journal.say("pause", new)
+        if self._operator_journal.armed(new) is None:
+            self._say("arm" if armed else "disarm", new)
+        if paused:
+            self._say("pause", new)
 
     def resumed(self, name: str) -> None:
         """Its pause goes on under another name, and may end there."""
+        self._say("resume", name)
+
+    def _say(self, verb: str, name: str) -> None:
+        """Where the disk refuses it, it holds for this run."""
         with suppress(Unrecorded):
-            self._operator_journal.say("resume", name)
+            self._operator_journal.say(verb, name)

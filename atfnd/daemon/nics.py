@@ -168,12 +168,11 @@ class ServedNics:
             self._log.add("gone", "not watched any more", "the interface is gone", nic=name)
         else:
             self._log.add("gone", f"is {new} now", "the interface was renamed", nic=name)
-            armed, paused = session.armed_again, self._records.paused(name)
-            kept = self._make_way(name, new)
+            armed, paused, before = session.armed_again, self._records.paused(name), name
+            name = self._make_way(name, new)
             self._records.keep_orders(new, armed=armed, paused=paused)
-            if paused and name not in self.sessions:  # nor does another NIC have it now
-                self._records.resumed(name)
-            name = kept
+            if paused and before not in self.sessions:  # no other NIC has that name now
+                self._records.resumed(before)
             self._records.renamed(name, new)
         self._queues.watch()
         self._executor.take(NicLost(name) if new is None else NicRenamed(name, new))

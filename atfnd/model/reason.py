@@ -274,8 +274,8 @@ class Code(Enum):
     # A trial of `auto`, and its windows.
     UNTIL_SATURATED = "until that is saturated and llc is measured to be better"
     NOT_MEASURED = "nothing is measured yet"
-    SHORT_OF_TIME = "it takes {:.0%} of CPU {}; it carries {}"
     TAKES = "it takes {:.0%} of CPU {}"
+    SHORT_OF_TIME = "{}; it carries {}"
     COMPARED = (
         "{:.2f} x the bytes a CPU-second, {:.2f} x the bytes a second and {:.2f} x the time a byte "
         "of {}"

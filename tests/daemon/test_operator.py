@@ -211,3 +211,11 @@ def test_three_names_in_a_ring_pause_one_nic_only(tmp_path: Path) -> None:
         bed.order("pause", "eth0")
         bed.renames(eth0="eth1", eth1="eth2", eth2="eth0")
         assert bed.stands() == {"eth0": ON, "eth1": PAUSED, "eth2": ON}
+
+
+def test_a_pause_goes_along_to_a_new_name_though_the_disk_is_full(tmp_path: Path) -> None:
+    with simulated(tmp_path) as bed:
+        bed.order("pause", "eth0")
+        bed.disk.full = True
+        bed.renames(eth0="wan0")
+        assert bed.stands() == {"wan0": PAUSED}
