@@ -27,6 +27,8 @@ __all__ = ["main"]
 
 WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 2)
 BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+GUEST = "test_guest"
+HALVES = ("-n", "2", "--dist", "loadgroup")
 TIERS = {"quick": "quick", "rest": "full", "all": "quick or full", "demand": "demand"}
 PREPARE = "from tests.guest.boot import prepare; prepare()"
 CLOSING = ("short test summary info", "NOT RUN")
@@ -34,7 +36,7 @@ LEAST_BUSY_PERCENT = 15
 TESTS_FAILED, NO_TESTS = 1, 5  # pytest's exit codes; the latter: nothing was selected
 ONCE_MORE = 3  # tests of a tier, at most
 NO_LIMIT = {"ATFND_TESTS_UNTIL": "inf"}
-FAILED = re.compile(r"(?:FAILED|ERROR) (.+?)(?: - |$)")
+FAILED = re.compile(r"(?:FAILED|ERROR) (.+?)(?:@\w+)?(?: - |$)")  # pytest-xdist adds @GROUP
 
 
 @dataclass
@@ -61,7 +63,7 @@ def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) 
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            summing = summing or any(words in line for words in CLOSING)
+            summing = summing or (line[0] == "=" and any(words in line for words in CLOSING))
             if summing:
                 closing.append(line.rstrip())
             last = line.rstrip()
@@ -70,21 +72,23 @@ def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) 
 
 
 def tier(name: str) -> list[Ran]:
-    """Files beside each other, then those that run alone. What the guest is made of is downloaded
-    meanwhile; its tests tell what is wrong with that."""
+    """Files beside each other, then those that run alone, then the guest, which takes longest. What
+    it is made of is downloaded meanwhile; its tests tell what is wrong with that."""
     selected, words = TIERS[name], ["-q", "--durations=10", "-m"]
     with subprocess.Popen([sys.executable, "-c", PREPARE]):
         beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
-    last = "test_guest"  # it takes longest: no other is left out when the time is over
-    files = [str(file_of(stem)) for stem in sorted(ALONE, key=lambda stem: (stem == last, stem))]
+    files = [str(file_of(stem)) for stem in sorted(ALONE) if stem != GUEST]
     done = [beside, ran("alone", [*words, selected, *files])]
+    if name != "quick":
+        halves = HALVES if "full" in selected else ()
+        done += [ran("in the guest", [*words, selected, "-rP", *halves, str(file_of(GUEST))])]
     return [*done, *once_more(done)]
 
 
 def once_more(done: Sequence[Ran]) -> list[Ran]:
     """Real servers, a scheduler and emulated CPUs are not the same each time: what fails of them
     once and not again is shown, and is no failure of the run."""
-    lines = [line for each in done for line in each.closing]
+    lines = [line for each in done if each.code for line in each.closing]
     failed = [match[1] for line in lines if (match := FAILED.match(line))]
     if not 0 < len(failed) <= ONCE_MORE:
         return []

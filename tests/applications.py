@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import subprocess
 from contextlib import ExitStack
 
 from atfnd.model import FlowKey, Protocol
@@ -65,6 +66,17 @@ class Application:
     def close(self) -> None:
         """The application closes its socket and lives on."""
         self.host.tell("close")
+
+    def sockets(self) -> str:
+        """What ss shows of both, for the report of a failure."""
+        where = f"( sport = :{self.key.local_port} or dport = :{self.key.local_port} )"
+        asked = (
+            subprocess.run(
+                ["ss", "-tuinmO", "-N", each.netns, where], capture_output=True, text=True
+            )
+            for each in (self.host, self.peer)
+        )
+        return "".join(done.stdout + done.stderr for done in asked)
 
     def end(self) -> None:
         """Both processes are gone, and with them their sockets."""
@@ -186,5 +198,9 @@ def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
         assert count is not None
         return (count.remote_segments, count.app_cpu) == (0, app.cpu)
 
-    until(moved, f"the application of {app.key} runs on {app.cpu}", 30)
-    until(stays, f"{app.key} is delivered on {app.cpu}", 30)
+    try:
+        until(moved, f"the application of {app.key} runs on {app.cpu}", 30)
+        until(stays, f"{app.key} is delivered on {app.cpu}", 30)
+    except AssertionError as late:
+        late.add_note(app.sockets())
+        raise

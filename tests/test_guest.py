@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.tiers import DEMAND
 from tests.wait import until
 
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
-FILES_S = 2400.0
+FILES_S = 3600.0  # beside the other half, and a process that keeps a CPU busy
 # A kernel changes its own code by way of a breakpoint (text_poke_bp_batch(), Linux 6.12
 # arch/x86/kernel/alternative.c): when BPF programs and tracepoints are attached, among others. An
 # emulated CPU may still run it from what it has translated when it has been taken out, and nobody
@@ -35,7 +36,10 @@ COMMAND_S = 300.0
 FAILED = re.compile(r"\.py [.]*[FEs]")  # of a file's line in pytest's report
 SLOW = re.compile(r"\d+\.\d\ds (setup|call|teardown) ")  # of `pytest --durations`
 
-pytestmark = pytest.mark.timeout(FILES_S + 300)
+# A guest seldom keeps more than one CPU busy: the group with most files runs beside all others.
+HALVES = pytest.mark.xdist_group("most"), pytest.mark.xdist_group("others")
+
+pytestmark = [pytest.mark.timeout(FILES_S + 300), HALVES[1]]
 
 
 def named(group: Group) -> str:
@@ -149,40 +153,44 @@ def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
 
 
 def groups(*, on_demand: bool) -> list[Group]:
-    """The longest comes last: no other is left out when the time is over."""
+    """That with most files comes last."""
     files = [file for file in FILES if (file.stem in DEMAND) is on_demand]
     made = together((machine, file) for file in files for machine in machines_of(file))
     return sorted(made, key=lambda group: len(group.files))
 
 
+*OTHERS, MOST = groups(on_demand=False)
+
+
 @pytest.mark.parametrize(
     "group",
     [
-        *groups(on_demand=False),
+        *OTHERS,
+        pytest.param(MOST, marks=HALVES[0]),
         *(pytest.param(each, marks=pytest.mark.demand) for each in groups(on_demand=True)),
     ],
     ids=named,
 )
-def test_in_the_guest(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_the_guest(group: Group) -> None:
     if group.machine.init == "systemd":
         build()
     outcome, said = reported(group)
     if outcome.exit_code is None and STALE_BREAKPOINT in outcome.console:
-        with capsys.disabled():
-            print(f"\n{named(group)}: the emulated CPU met a stale breakpoint, the rest once more")
+        print("the emulated CPU met a stale breakpoint, the rest once more")
         assert not FAILED.search(said), said
         outcome, more = reported(not_ended(group, said))
         said += more
     complaints, failed = outcome.complaints, that_failed(group, said)
     if outcome.exit_code == 1 and 0 < len(failed.files) <= ONCE_MORE:
-        with capsys.disabled():
-            print(f"\n{said}\n{named(group)}: what failed, once more")
+        print(f"{indent(said, '  ')}\nwhat failed, once more")
         outcome, said = reported(failed)
         complaints += outcome.complaints
     assert outcome.exit_code == 0, f"{said}\n{outcome.console}"
     assert complaints == ()
-    with capsys.disabled():
-        print(f"\n{named(group)} in the guest: {said.splitlines()[-1]}")
-        for line in said.splitlines():
-            if line.startswith("not run: ") or SLOW.match(line):
-                print(line)
+    print(indent("\n".join(shown(said)), "  "))
+
+
+def shown(report: str) -> list[str]:
+    """How it ended, what was not run and what was slow."""
+    *lines, last = report.splitlines()
+    return [last, *(each for each in lines if each.startswith("not run: ") or SLOW.match(each))]

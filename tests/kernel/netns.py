@@ -82,6 +82,7 @@ class Talker:
     """A `tests.talker` process in the namespace `name`, from its start on `cpu` if one is given."""
 
     def __init__(self, stack: ExitStack, name: str, *args: object, cpu: int | None = None) -> None:
+        self.netns = name
         self.process = Forked(
             [sys.executable, "-m", "tests.talker", *map(str, args)],
             netns=name,
