@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""simnic's queues: interrupts and their CPUs, RSS, rings, coalescing, aRFS, XDP, netdev-genl."""
+"""simnic's queues: interrupts and their CPUs, RSS, rings, coalescing, aRFS, netdev-genl."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ int sn_port_resume(struct sn_port *port)
 	int err = sn_port_start(port);
 
 	if (!err)
-		netif_tx_start_all_queues(port->dev);
+		netif_tx_wake_all_queues(port->dev);	/* the stack may have kept some frames */
 	return err;
 }
 
@@ -134,27 +134,14 @@ static int sn_set_features(struct net_device *dev, netdev_features_t features)
 	return 0;
 }
 
-static int sn_change_mtu(struct net_device *dev, int mtu)
-{
-	struct sn_port *port = netdev_priv(dev);
-	int err = sn_xdp_check_mtu(rtnl_dereference(port->prog), mtu);
-
-	if (!err)
-		WRITE_ONCE(dev->mtu, mtu);
-	return err;
-}
-
 static const struct net_device_ops sn_netdev_ops = {
 	.ndo_open = sn_open,
 	.ndo_stop = sn_stop,
 	.ndo_start_xmit = sn_xmit,
 	.ndo_get_stats64 = sn_get_stats64,
 	.ndo_set_features = sn_set_features,
-	.ndo_change_mtu = sn_change_mtu,
 	.ndo_set_mac_address = eth_mac_addr,
 	.ndo_validate_addr = eth_validate_addr,
-	.ndo_bpf = sn_bpf,
-	.ndo_xdp_xmit = sn_xdp_xmit,
 #ifdef CONFIG_RFS_ACCEL
 	.ndo_rx_flow_steer = sn_rx_flow_steer,
 #endif
@@ -183,8 +170,6 @@ static void sn_describe(struct sn_port *port)
 	if (sn_rules && sn_ntuple_on)
 		dev->features |= NETIF_F_NTUPLE;
 	dev->vlan_features = NETIF_F_SG | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO6;
-	dev->xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_REDIRECT |
-			    NETDEV_XDP_ACT_NDO_XMIT;
 	dev->max_mtu = SN_MAX_MTU;
 	netif_carrier_off(dev);
 }

@@ -8,24 +8,15 @@ static int sn_poll(struct napi_struct *napi, int budget)
 {
 	struct sn_queue *queue = container_of(napi, struct sn_queue, napi);
 	unsigned int frames = 0, bytes = 0, size;
-	struct bpf_prog *prog;
 	struct sk_buff *skb;
 	int done = 0;
 
-	rcu_read_lock();
-	prog = queue->pool ? rcu_dereference(queue->port->prog) : NULL;
 	while (done < budget && (skb = ptr_ring_consume(&queue->ring))) {
 		done++;
 		frames += sn_wire_frames(skb, ETH_HLEN, &size);
 		bytes += size;
-		if (prog)
-			skb = sn_xdp_run(queue, prog, skb);
-		if (skb)
-			napi_gro_receive(napi, skb);
+		napi_gro_receive(napi, skb);
 	}
-	if (prog)
-		xdp_do_flush();
-	rcu_read_unlock();
 
 	sn_count(&queue->rx, frames, bytes);
 	u64_stats_inc(&queue->polls);
@@ -61,9 +52,6 @@ int sn_queue_start(struct sn_queue *queue)
 	netif_napi_add(port->dev, &queue->napi, sn_poll);
 #endif
 	netif_napi_set_irq(&queue->napi, queue->irq);
-	err = sn_xdp_start(queue);
-	if (err)
-		goto no_xdp;
 	err = sn_irq_request(queue);
 	if (err)
 		goto no_irq;
@@ -74,8 +62,6 @@ int sn_queue_start(struct sn_queue *queue)
 	return 0;
 
 no_irq:
-	sn_xdp_stop(queue);
-no_xdp:
 	netif_napi_del(&queue->napi);
 	ptr_ring_cleanup(&queue->ring, sn_free_frame);
 	return err;
@@ -90,7 +76,6 @@ void sn_queue_stop(struct sn_queue *queue)
 	sn_link_napi(queue, NULL);
 	napi_disable(&queue->napi);
 	sn_irq_free(queue);
-	sn_xdp_stop(queue);
 	__netif_napi_del(&queue->napi);
 	ptr_ring_cleanup(&queue->ring, sn_free_frame);
 }

@@ -7,7 +7,7 @@
 set -e
 LINUX=linux-source-7.2 # Debian trixie-backports; the tests of 7.2 run on both kernels of the guest
 TESTS=(hw/ntuple.py hw/rss_ctx.py queues.py stats.py hw/irq.py ring_reconfig.py hw/rss_api.py
-	hw/rss_drv.py hw/rss_input_xfrm.py napi_threaded.py napi_id.py ping.py xdp.py)
+	hw/rss_drv.py hw/rss_input_xfrm.py napi_threaded.py napi_id.py ping.py)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/atfnd/selftests
 tree=$cache/linux
 self=$(realpath "$0")
@@ -39,7 +39,6 @@ fetch() { # -> $cache, whole or not at all
 	for program in *.bpf.c; do
 		clang -O2 -g -target bpf -mcpu=v3 -I/usr/include/x86_64-linux-gnu -c $program -o ${program%c}o
 	done
-	gcc -O2 -I../.. -o xdp_helper xdp_helper.c
 	gcc -O2 -I../.. -o ../../drivers/net/napi_id_helper ../../drivers/net/napi_id_helper.c
 	rm -rf "$scratch"/apt "$scratch"/*.deb
 	cd "$scratch/.."

@@ -21,9 +21,9 @@
 #include <linux/pci.h>
 #include <linux/platform_device.h>
 #include <linux/ptr_ring.h>
+#include <linux/rtnetlink.h>
 #include <linux/smp.h>
 #include <linux/u64_stats_sync.h>
-#include <net/xdp.h>
 #include "rule.h"
 
 #define SN_MAX_PORTS	16
@@ -87,9 +87,6 @@ struct sn_queue {
 	unsigned int batch;	/* packets the last poll found */
 	char name[IFNAMSIZ + 16];
 
-	struct page_pool *pool;	/* only while an XDP program is attached */
-	struct xdp_rxq_info rxq;
-
 	struct sn_counter rx;	/* written by NAPI */
 	u64_stats_t interrupts, polls;
 	atomic64_t ring_full;	/* written by senders */
@@ -107,7 +104,6 @@ struct sn_port {
 	struct sn_queue *queue;
 	struct sn_table table;
 	struct sn_rss __rcu *rss[SN_CONTEXTS];
-	struct bpf_prog __rcu *prog;
 	struct irq_domain *domain;
 	struct fwnode_handle *fwnode;
 	struct device_attribute *msi_attr;
@@ -196,14 +192,6 @@ unsigned int sn_wire_frames(const struct sk_buff *skb, unsigned int pulled, unsi
 void sn_count(struct sn_counter *counter, unsigned int packets, unsigned int bytes);
 void sn_counted(const struct sn_counter *counter, u64 *packets, u64 *bytes);
 void sn_get_stats64(struct net_device *dev, struct rtnl_link_stats64 *stats);
-
-/* xdp.c */
-int sn_bpf(struct net_device *dev, struct netdev_bpf *bpf);
-int sn_xdp_xmit(struct net_device *dev, int count, struct xdp_frame **frames, u32 flags);
-int sn_xdp_start(struct sn_queue *queue);
-void sn_xdp_stop(struct sn_queue *queue);
-struct sk_buff *sn_xdp_run(struct sn_queue *queue, struct bpf_prog *prog, struct sk_buff *skb);
-int sn_xdp_check_mtu(const struct bpf_prog *prog, unsigned int mtu);
 
 /* fault.c */
 void sn_debugfs_init(void);

@@ -2,7 +2,6 @@
 /* The wire: ports 2N and 2N+1 are its ends; what one sends the other receives. */
 #include <linux/etherdevice.h>
 #include <linux/skbuff.h>
-#include <net/gso.h>
 #include "simnic.h"
 
 static struct sn_port *sn_ports[SN_MAX_PORTS];
@@ -143,31 +142,10 @@ static void sn_receive(struct sn_port *to, struct sk_buff *skb, unsigned int fra
 	}
 }
 
-/* an XDP program sees frames as they are on a wire: segmented, with checksums */
-static struct sk_buff *sn_on_wire(struct sk_buff *skb)
-{
-	struct sk_buff *segments;
-
-	if (!skb_is_gso(skb)) {
-		if (skb->ip_summed != CHECKSUM_PARTIAL || !skb_checksum_help(skb))
-			return skb;
-		kfree_skb(skb);
-		return NULL;
-	}
-	segments = skb_gso_segment(skb, 0);
-	if (IS_ERR_OR_NULL(segments)) {
-		kfree_skb(skb);
-		return NULL;
-	}
-	consume_skb(skb);
-	return segments;
-}
-
 /* Send through the TX queue `index`, whose lock is held; consumes `skb`. */
 void sn_send(struct sn_port *port, struct sk_buff *skb, unsigned int index)
 {
 	unsigned int frames, bytes;
-	struct sk_buff *next;
 	struct sn_port *to;
 
 	rcu_read_lock();
@@ -177,14 +155,9 @@ void sn_send(struct sn_port *port, struct sk_buff *skb, unsigned int index)
 		kfree_skb(skb);
 		goto out;
 	}
-	if (rcu_access_pointer(to->prog))
-		skb = sn_on_wire(skb);
-	skb_list_walk_safe(skb, skb, next) {
-		skb_mark_not_on_list(skb);
-		frames = sn_wire_frames(skb, 0, &bytes);
-		sn_count(&port->queue[index].tx, frames, bytes);
-		sn_receive(to, skb, frames);
-	}
+	frames = sn_wire_frames(skb, 0, &bytes);
+	sn_count(&port->queue[index].tx, frames, bytes);
+	sn_receive(to, skb, frames);
 out:
 	rcu_read_unlock();
 }
