@@ -18,7 +18,6 @@ __all__ = [
     "KEY_BYTES",
     "MICROSOFT_KEY",
     "hash_table",
-    "is_symmetric",
     "rss_entry",
     "rss_hash",
     "rss_queue",
@@ -41,11 +40,6 @@ def symmetric_key(length_bytes: int) -> bytes:
     addresses and ports are multiples of that (Woo and Park, "Scalable TCP Session Monitoring with
     Symmetric Receive-side Scaling", KAIST 2012)."""
     return (MICROSOFT_KEY[:2] * -(-length_bytes // 2))[:length_bytes]
-
-
-def is_symmetric(key: bytes) -> bool:
-    """Both directions of a flow have one hash."""
-    return bool(key) and key == (key[:2] * -(-len(key) // 2))[: len(key)]
 
 
 def _window(key: bytes, bit: int) -> int:

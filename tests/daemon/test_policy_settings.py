@@ -12,7 +12,7 @@ from pathlib import Path
 
 from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, TIMEOUT
-from atfnd.model.toeplitz import is_symmetric, rss_queue
+from atfnd.model.toeplitz import rss_queue, symmetric_key
 from tests.applications import CPUS, Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemon.test_link import set_link
@@ -59,7 +59,8 @@ def standing(lab: Lab) -> tuple[object, ...]:
 
 def as_asked(lab: Lab) -> None:
     until(lambda: 0 not in cpus(lab), "no queue is on CPU 0", 30)
-    until(lambda: is_symmetric(bytes.fromhex(key(lab))), "it has a symmetric hash", 30)
+    symmetric = symmetric_key(len(bytes.fromhex(key(lab)))).hex()
+    until(lambda: key(lab) == symmetric, "it has a symmetric hash", 30)
     everywhere(lab, ON)
 
 

@@ -13,7 +13,6 @@ from atfnd.model.toeplitz import (
     KEY_BYTES,
     MICROSOFT_KEY,
     hash_table,
-    is_symmetric,
     rss_hash,
     rss_queue,
     rss_value,
@@ -70,13 +69,6 @@ def test_by_a_symmetric_key_both_directions_have_one_hash(
     assert len(key) == length_bytes
     assert rss_hash(key, src, dst, (one, two)) == rss_hash(key, dst, src, (two, one))
     assert rss_hash(key, src, dst) == rss_hash(key, dst, src)
-
-
-def test_which_keys_are_symmetric() -> None:
-    assert is_symmetric(symmetric_key(40))
-    assert is_symmetric(bytes.fromhex("0a0b") * 20)
-    assert not is_symmetric(MICROSOFT_KEY)
-    assert not is_symmetric(b"")
 
 
 @given(keys, inputs)
