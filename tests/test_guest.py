@@ -19,33 +19,25 @@ from atfnd.errors import OperatorError
 from tests.__main__ import ONCE_MORE
 from tests.guest import boot
 from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
-from tests.guest.collected import Group, machines_of, not_ended, run_tests, that_failed, together
+from tests.guest.collected import Group, machines_of, run_tests, that_failed, together
 from tests.guest.debian import build
 from tests.guest.machine import Machine
 from tests.tiers import DEMAND
 from tests.wait import until
 
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
-FILES_S = 3600.0  # beside the other half, and a process that keeps a CPU busy
-# A kernel changes its own code by way of a breakpoint (text_poke_bp_batch(), Linux 6.12
-# arch/x86/kernel/alternative.c): when BPF programs and tracepoints are attached, among others. An
-# emulated CPU may still run it from what it has translated when it has been taken out, and nobody
-# waits for it any more. No CPU does that, so it says nothing about us.
-STALE_BREAKPOINT = "Oops: int3"
+FILES_S = 2400.0
 COMMAND_S = 300.0
-FAILED = re.compile(r"\.py [.]*[FEs]")  # of a file's line in pytest's report
 SLOW = re.compile(r"\d+\.\d\ds (setup|call|teardown) ")  # of `pytest --durations`
 
-# A guest seldom keeps more than one CPU busy: the group with most files runs beside all others.
-HALVES = pytest.mark.xdist_group("most"), pytest.mark.xdist_group("others")
-
-pytestmark = [pytest.mark.timeout(FILES_S + 300), HALVES[1]]
+pytestmark = pytest.mark.timeout(FILES_S + 300)
 
 
 def named(group: Group) -> str:
     machine = group.machine
     cpus = f"{machine.sockets}x{machine.cores}x{machine.threads}"
-    return f"{machine.kernel} {machine.init} {cpus} {len(group.files)} files"
+    first, *others = [file.stem for file in group.files]
+    return f"{machine.kernel} {machine.init} {cpus} {first} and {len(others)} more"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -153,20 +145,14 @@ def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
 
 
 def groups(*, on_demand: bool) -> list[Group]:
-    """That with most files comes last."""
     files = [file for file in FILES if (file.stem in DEMAND) is on_demand]
-    made = together((machine, file) for file in files for machine in machines_of(file))
-    return sorted(made, key=lambda group: len(group.files))
-
-
-*OTHERS, MOST = groups(on_demand=False)
+    return together((machine, file) for file in files for machine in machines_of(file))
 
 
 @pytest.mark.parametrize(
     "group",
     [
-        *OTHERS,
-        pytest.param(MOST, marks=HALVES[0]),
+        *groups(on_demand=False),
         *(pytest.param(each, marks=pytest.mark.demand) for each in groups(on_demand=True)),
     ],
     ids=named,
@@ -175,11 +161,6 @@ def test_in_the_guest(group: Group) -> None:
     if group.machine.init == "systemd":
         build()
     outcome, said = reported(group)
-    if outcome.exit_code is None and STALE_BREAKPOINT in outcome.console:
-        print("the emulated CPU met a stale breakpoint, the rest once more")
-        assert not FAILED.search(said), said
-        outcome, more = reported(not_ended(group, said))
-        said += more
     complaints, failed = outcome.complaints, that_failed(group, said)
     if outcome.exit_code == 1 and 0 < len(failed.files) <= ONCE_MORE:
         print(f"{indent(said, '  ')}\nwhat failed, once more")

@@ -20,11 +20,12 @@ SLOWER = EMULATED * (2 if "PYTEST_XDIST_WORKER" in os.environ else 1)
 def until(
     condition: Callable[[], T], what: str, deadline_s: float = 30.0, every_s: float = 0.01
 ) -> T:
-    """Poll `condition` until it is truthy and return it; AssertionError at deadline."""
+    """Poll `condition` until it is truthy and return it; AssertionError at deadline. A look costs
+    CPU time, which what is waited for needs, too: an emulated CPU looks more seldom."""
     deadline_s *= SLOWER
     end = time.monotonic() + deadline_s
     while not (value := condition()):
         if time.monotonic() > end:
             raise AssertionError(f"not within {deadline_s} s: {what} (last: {value!r})")
-        time.sleep(every_s)
+        time.sleep(every_s * EMULATED)
     return value

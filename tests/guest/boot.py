@@ -48,6 +48,10 @@ KERNEL_ARGUMENTS = (
 COMPLAINT = re.compile(
     r"(WARNING|BUG|INFO): |Oops|general protection|unable to handle|self-detected stall"
 )
+# All its CPUs share a thread. With one for each, a CPU may run into an int3 that the kernel has
+# already taken out of its text again (Oops in __napi_poll() when a BPF program was attached; 7.3.4,
+# QEMU 10), and beside another guest one that holds a lock waits for one that wants it.
+ACCEL = "tcg,thread=single"
 ATTEMPTS = 4
 LATENCY_S = 0.05  # of the output
 COUNTED_TSC_KHZ = 1_000_000  # a tick is an instruction
@@ -168,7 +172,7 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
     libraries = usr / "lib/x86_64-linux-gnu"
     qemu = [
         *(str(usr / "bin/qemu-system-x86_64"), "-L", str(usr / "share/qemu")),
-        *("-L", str(usr / "share/seabios"), "-machine", "q35", "-accel", _accel(machine)),
+        *("-L", str(usr / "share/seabios"), "-machine", "q35", "-accel", ACCEL),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-serial", f"file:{folder}/console"),
         *_share("root", Path("/"), ",readonly=on"),
@@ -261,11 +265,3 @@ def _outcome(folder: Path, console: str, timed_out: bool) -> Outcome:
 def _last_lines(console: Path) -> str:
     """A panic is about 50 lines."""
     return "\n".join(console.read_text(errors="replace").splitlines()[-80:])
-
-
-def _accel(machine: Machine) -> str:
-    """All CPUs of the newest kernel share a thread. With one for each, a CPU may run into an int3
-    that the kernel has already taken out of its text again (Oops in __napi_poll() when a BPF
-    program was attached; 7.3.4, QEMU 10)."""
-    single = machine.counted or machine.kernel != DEFAULT_KERNEL
-    return f"tcg,thread={'single' if single else 'multi'}"

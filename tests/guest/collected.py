@@ -19,10 +19,11 @@ from typing import BinaryIO, NamedTuple
 from tests.guest.boot import Outcome, run
 from tests.guest.machine import Machine
 
-__all__ = ["EVERY_NIC", "Group", "machines_of", "not_ended", "run_tests", "that_failed"]
+__all__ = ["EVERY_NIC", "Group", "machines_of", "run_tests", "that_failed"]
 __all__ += ["together"]
 
 EVERY_NIC = ["--nic", "every"]
+AT_ONCE = 8  # files: a start takes half a minute, and two guests run beside each other
 
 # Start-up is what costs under TCG: nothing is loaded or written that the tests do not need.
 PYTEST = (
@@ -33,7 +34,7 @@ ENVIRONMENT = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "PYTHONDONTWRITEBYTECODE=1")
 
 
 class Group(NamedTuple):
-    """Files that share one start of a machine."""
+    """Files that share a start of a machine."""
 
     machine: Machine
     files: tuple[Path, ...]
@@ -52,19 +53,16 @@ def machines_of(file: Path) -> list[Machine]:
 
 
 def together(wanted: Iterable[tuple[Machine, Path]]) -> list[Group]:
-    """Files that want the same machine."""
+    """Files that want the same machine, AT_ONCE at most; those of a machine that many want come
+    last."""
     wanting: dict[Machine, list[Path]] = {}
     for machine, file in wanted:
         wanting.setdefault(machine, []).append(file)
-    return [Group(machine, tuple(same)) for machine, same in wanting.items()]
-
-
-def not_ended(group: Group, report: str) -> Group:
-    """Without the files whose tests had all run when the report broke off."""
-    begun = re.findall(r"^\S*\b(test_\w+\.py) ", report, re.MULTILINE)
-    names = [file.name for file in group.files]
-    first = names.index(begun[-1]) if begun else 0
-    return group._replace(files=group.files[first:])
+    groups = []
+    for machine, files in sorted(wanting.items(), key=lambda each: len(each[1])):
+        starts = -(-len(files) // AT_ONCE)
+        groups += [Group(machine, tuple(files[first::starts])) for first in range(starts)]
+    return groups
 
 
 def that_failed(group: Group, report: str) -> Group:
