@@ -4,10 +4,8 @@ borrowed for it."""
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +23,7 @@ __all__: list[str] = []
 THREADED = Path(f"/sys/class/net/{NAME}/threaded")
 LONG_S = 60.0  # what was put off is tried again up to 4 s later
 SELDOM_S = 0.2
+CONNECTIONS, SHORT_S = 20, 2.0
 
 
 @contextmanager
@@ -39,12 +38,10 @@ def interrupts(folder: Path) -> Iterator[Bed]:
             yield bed
 
 
-def elsewhere(bed: Bed) -> list[Application]:
-    """Connections of one server, which come by several queues, none of them on its CPU: only one of
-    these queues can follow it."""
+def served(bed: Bed) -> Application:
     server = bed.apps.serves()
     server.pin(CPUS[-1])
-    return [bed.apps.joins(server) for _ in range(6)]
+    return server
 
 
 def arrive(bed: Bed, flows: list[Application]) -> bool:
@@ -60,7 +57,9 @@ def affinities(lab: Ends[Nic]) -> list[str]:
 
 def test_live_flows_move_by_threads_that_are_given_back(tmp_path: Path) -> None:
     with interrupts(tmp_path) as bed:
-        flows = elsewhere(bed)
+        server = served(bed)
+        # They come by several queues, none of them on its CPU: only one of these can follow it.
+        flows = [bed.apps.joins(server) for _ in range(6)]
         assert THREADED.read_text().strip() == "0"
         before = affinities(bed.lab)
         bed.start()
@@ -80,19 +79,10 @@ def test_live_flows_move_by_threads_that_are_given_back(tmp_path: Path) -> None:
 
 def test_what_a_killed_daemon_had_borrowed_is_given_back_by_the_next(tmp_path: Path) -> None:
     with interrupts(tmp_path) as bed:
-        elsewhere(bed)
-        bed.start(arm=False)
+        server = served(bed)
+        bed.start()
         assert bed.daemon.process is not None
         pid = bed.daemon.process.pid
-
-        def arm() -> None:
-            with suppress(OSError, http.client.HTTPException):  # it is killed meanwhile
-                bed.daemon.order("arm", NAME)
-
-        # Once all have come, their queue follows, and nothing is borrowed any more: look from the
-        # beginning.
-        arming = threading.Thread(target=arm)
-        arming.start()
 
         def caught() -> bool:
             if THREADED.read_text().strip() != "1":
@@ -103,9 +93,12 @@ def test_what_a_killed_daemon_had_borrowed_is_given_back_by_the_next(tmp_path: P
             os.kill(pid, signal.SIGCONT)
             return False
 
-        until(caught, "threads are borrowed", LONG_S, 0.001)
+        for _ in range(CONNECTIONS):  # threads are borrowed for 0.3 s, if its queue cannot follow
+            bed.apps.joins(server)
+            with suppress(AssertionError):
+                until(caught, "threads are borrowed", SHORT_S, 0.001)
+                break
         bed.daemon.end(signal.SIGKILL)
-        arming.join()
         assert THREADED.read_text().strip() == "1"
         bed.start(arm=False)
         until(lambda: THREADED.read_text().strip() == "0", "they are given back", LONG_S)
