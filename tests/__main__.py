@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import psutil
@@ -75,11 +76,12 @@ def tier(name: str) -> list[Ran]:
     """Files beside each other, then those that run alone, then the guest, which takes longest. What
     it is made of is downloaded meanwhile; its tests tell what is wrong with that."""
     selected, words = TIERS[name], ["-q", "--durations=10", "-m"]
-    with subprocess.Popen([sys.executable, "-c", PREPARE]):
+    quick = name == "quick"
+    with nullcontext() if quick else subprocess.Popen([sys.executable, "-c", PREPARE]):
         beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
     files = [str(file_of(stem)) for stem in sorted(ALONE) if stem != GUEST]
     done = [beside, ran("alone", [*words, selected, *files])]
-    if name != "quick":
+    if not quick:
         two = TWO if "full" in selected else ()
         done += [ran("in the guest", [*words, selected, "-rP", *two, str(file_of(GUEST))])]
     return [*done, *once_more(done)]

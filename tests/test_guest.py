@@ -89,14 +89,14 @@ def test_what_the_kernel_warns_of_is_reported() -> None:
 
 @pytest.mark.demand
 def test_what_takes_too_long_is_ended() -> None:
-    outcome, _, _ = shell("exec sleep 1000", timeout_s=1)
+    outcome, _, _ = shell("exec tail -f /dev/null", timeout_s=1)
     assert outcome.exit_code == TIMED_OUT
     assert qemus() == []
 
 
 @pytest.mark.demand
 def test_a_panic_is_reported_with_the_console() -> None:
-    outcome, _, _ = shell("echo c >/proc/sysrq-trigger; sleep 1000")
+    outcome, _, _ = shell("echo c >/proc/sysrq-trigger; tail -f /dev/null")
     assert outcome.exit_code is None
     assert "sysrq triggered crash" in outcome.console.lower()
 
@@ -117,7 +117,7 @@ def test_a_guest_that_dies_before_its_command_is_tried_again(
 @pytest.mark.demand
 def test_nothing_outlives_a_runner_that_is_killed() -> None:
     argv = [sys.executable, "-m", "tests.guest", "--nic", "virtio:2", "--", "sh", "-c"]
-    with subprocess.Popen([*argv, "echo on; sleep 1000"], stdout=subprocess.PIPE) as runner:
+    with subprocess.Popen([*argv, "echo on; tail -f /dev/null"], stdout=subprocess.PIPE) as runner:
         assert runner.stdout is not None
         assert runner.stdout.readline() == b"on\n"
         assert len(qemus()) == 1

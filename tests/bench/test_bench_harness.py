@@ -34,26 +34,26 @@ def gone(pid: int) -> bool:
 
 
 def test_a_child_ends_with_its_block_even_when_it_ignores_sigterm() -> None:
-    with child("sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done") as stubborn:
+    with child("sh", "-c", "trap '' TERM; echo up; exec tail -f /dev/null") as stubborn:
         stubborn.said("up")
         stubborn.stop(deadline_s=0.1)
         assert gone(stubborn.pid)
-    with pytest.raises(RuntimeError, match="boom"), child("sleep", "1000") as sleeper:
+    with pytest.raises(RuntimeError, match="boom"), child("tail", "-f", "/dev/null") as endless:
         raise RuntimeError("boom")
-    assert gone(sleeper.pid)
+    assert gone(endless.pid)
 
 
 def test_a_child_does_not_outlive_a_killed_parent() -> None:
     script = (
         "from bench.children import child\nimport signal\n"
-        "with child('sleep', '1000') as c:\n print(c.pid, flush=True)\n signal.pause()"
+        "with child('tail', '-f', '/dev/null') as c:\n print(c.pid, flush=True)\n signal.pause()"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     with parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         # the death signal is asked for by setpriv, between our fork and the command's start
-        until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n", "the child has started")
+        until(lambda: Path(f"/proc/{pid}/comm").read_text() == "tail\n", "the child has started")
         parent.kill()
     until(lambda: gone(pid), "the orphan is killed by the kernel")
 

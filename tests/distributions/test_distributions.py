@@ -80,10 +80,10 @@ def test_each_step_has_its_script() -> None:
     assert {file.name for file in INSIDE.iterdir()} == scripts | {"atfnd.yaml", "use.sh"}
 
 
-@pytest.mark.parametrize(("last", "code"), [("sleep 60", TIMED_OUT), ("exit 3", 3)])
+@pytest.mark.parametrize(("last", "code"), [("tail -f /dev/null", TIMED_OUT), ("exit 3", 3)])
 def test_a_command_leaves_no_process_behind(tmp_path: Path, last: str, code: int) -> None:
     left, log = tmp_path / "pid", tmp_path / "log"
-    script = f"sleep 60 & echo $! >{left}; echo said; {last}"
+    script = f"tail -f /dev/null & echo $! >{left}; echo said; {last}"
     limit_s = 1.0 if code == TIMED_OUT else 60.0
     assert logged(["bash", "-c", script], os.environ, log, limit_s) == code
     assert log.read_text() == "said\n"

@@ -56,7 +56,7 @@ class Unpolled(Polls):
 @pytest.fixture
 def queue() -> Iterator[Queue]:
     """Its thread, confined to one CPU, is borrowed."""
-    with subprocess.Popen(["sleep", "60"]) as thread:
+    with subprocess.Popen(["tail", "-f", "/dev/null"]) as thread:
         os.sched_setaffinity(thread.pid, {HELD})
         try:
             yield Queue(0, 7, 40, HELD, threaded=True, pid=thread.pid, borrowed=True)
