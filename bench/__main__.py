@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from atfnd.errors import OperatorError
-from bench import ordering, reaction, serving, spending
+from bench import ordering, reaction, spending
 from bench.counted import cells, kept, pairs
 from bench.ending import ended_in_order
 from bench.report import Report, show, write
@@ -43,7 +43,6 @@ GROUPS = {
         "reaction": Bench(
             reaction.run, "from a thread's move to its first packet there", minutes=3
         ),
-        "serving": Bench(serving.run, "clients of the API do not delay the loop", "loop", 2),
     },
     "What requests and the daemon execute, counted": {
         "machine": Bench(kept.run, "what a request costs, by server and contender", "guest", 3),

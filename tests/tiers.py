@@ -54,7 +54,6 @@ FULL = {
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",
-    "test_bench_serving",
     "test_counted_guest",
     "test_full_cores",
     "test_move_mutations",
@@ -80,7 +79,6 @@ ALONE = {
     "test_bench_demo": "measures",
     "test_bench_harness": "measures",
     "test_bench_ordering": "measures",
-    "test_bench_serving": "measures",
     "test_flood": "measures",
     "test_guest": "a guest keeps both CPUs busy",
     "test_hold": "a hold gives up where others keep its CPU",
