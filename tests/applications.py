@@ -18,7 +18,7 @@ from atfnd.nic import Nic
 from bench.meter import FlowCount, Meter
 from tests.kernel.netns import Talker
 from tests.labs import HOST, PEER, Ends, packed
-from tests.wait import until
+from tests.wait import EMULATED, until
 
 __all__ = ["CPUS", "Application", "Applications", "delivered", "rss_cpu"]
 
@@ -172,7 +172,7 @@ class Applications:
         self._stack.close()
 
 
-def delivered(meter: Meter, app: Application, segments: int = 100) -> None:
+def delivered(meter: Meter, app: Application, segments: int = 100 // EMULATED) -> None:
     """AssertionError unless the flow comes to be delivered on its application's core, and stays:
     so many `segments` of it one after the other are."""
 

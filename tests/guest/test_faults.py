@@ -60,7 +60,7 @@ def a_nic(folder: Path, *, arm: bool = True, **parameters: object) -> Iterator[B
 @contextmanager
 def load(bed: Bed) -> Iterator[subprocess.Popen[str]]:
     """iperf3 through the NIC, without a pause; it must not end before we let it."""
-    words = ["iperf3", "-c", HOST[2], "-p", "5201", "-P", "2", "-t", "3600", "-b", "5M"]
+    words = ["iperf3", "-c", HOST[2], "-p", "5201", "-P", "2", "-t", "3600", "-b", "1M"]
     with ExitStack() as stack:
         for netns, command in (("sim-host", ["iperf3", "-s", "-p", "5201"]), ("sim-peer", words)):
             running = subprocess.Popen(

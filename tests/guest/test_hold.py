@@ -35,8 +35,8 @@ SHARED, A, B, R = range(4)  # CPUs
 SLOW = replace(ANOTHER_AT_ONCE, hold_max_ns=300_000_000)  # as all is that is emulated
 RATE_PPS = 2_000
 STALL_MS, PERIOD_MS = 8.0, 27.3  # not in step with the 10 ms of `until`
-MOVES = 100
-MOVES_THROUGH_RSS = 25
+MOVES = 50
+MOVES_THROUGH_RSS = 15
 
 
 @contextmanager

@@ -34,7 +34,7 @@ SHARED, *QUEUED = CPUS[:3]
 ASIDE = CPUS[-1]  # the test itself
 RATE_PPS = 500
 STALL_MS, PERIOD_MS = 8.0, 27.3
-MOVES = 6
+MOVES = 4
 LONG_S, SELDOM_S = 60.0, 0.5
 RECEPTIONS = {
     "busy": ("busy", THREAD, BUSY_THREAD),
