@@ -49,6 +49,7 @@ from atfnd.engine.event import (
     TakenOut,
     UndoDue,
 )
+from atfnd.engine.settings import is_asked_for
 from atfnd.model import (
     Action,
     ActionKind,
@@ -60,7 +61,7 @@ from atfnd.model import (
     SteeringMethod,
 )
 from atfnd.model.reason import Why
-from atfnd.model.reception import by_any_name, of_reception
+from atfnd.model.reception import by_any_name
 from atfnd.observe import Observer
 from atfnd.program import balance, lending, setting
 from atfnd.program.actuator import apply
@@ -292,11 +293,10 @@ class Executor:
                 changed.add(action.nic)
             if action.queue is not None and action.new is not None and not outcome.errno:
                 self._sessions[action.nic].watch.queue_moved(action.queue, action.new)
-            name, value = action.setting, action.value
-            if not (name and of_reception(name)) or action.loan or outcome.errno:
+            name, value = action.setting or "", action.value
+            if action.loan or outcome.errno or value is None or not is_asked_for(name):
                 continue
-            if value is not None:
-                self._sessions[action.nic].watch.setting_wrote(name, value)
+            self._sessions[action.nic].watch.setting_wrote(name, value)
         left = map(self.left_alone, sorted(changed))
         return (MovesReported(tuple(said)), *left) if said else ()
 

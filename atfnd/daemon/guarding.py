@@ -149,7 +149,7 @@ class Guarding:
     def _steers(self, nic: str) -> bool:
         """Something could be set aside."""
         known = self._engine.memory.nics.get(nic)
-        return self._filters(nic) > 0 or (known is not None and known.rfs.ours)
+        return self._filters(nic) > 0 or (known is not None and known.has_our_rfs)
 
     def _now_s(self) -> float:
         """Of the guard's clock."""

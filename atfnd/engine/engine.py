@@ -118,6 +118,7 @@ from atfnd.engine.placement.place import belongs
 from atfnd.engine.placement.renew import leave, renew
 from atfnd.engine.placement.steering_method import method_of, of_queue
 from atfnd.engine.prepare import homes, prepare
+from atfnd.engine.settings import AskedSettings
 from atfnd.engine.table import retire
 from atfnd.engine.table.flow_table import Writing
 from atfnd.engine.table.memory import (
@@ -320,7 +321,7 @@ class Engine:
         self.memory.nics[event.nic].displaced.clear()
         known = self.memory.nics[event.nic]
         known.rfs = RfsQueues(hands_on=known.rfs.hands_on)
-        known.reception = QueueReceptions()
+        known.settings, known.reception = AskedSettings(), QueueReceptions()
         retire.taken_out(event.nic, event.outcomes, self.memory)
         entries.forget(event.nic, self.memory)
 
@@ -377,9 +378,8 @@ class Engine:
             known.lent.homes = homes(known.view, event.originals, self._topology(), dedicated)
             if plan := self.forwarding.back(known.view, event.originals, known.lent.homes):
                 self._say(WriteSettings(plan))
-        if known.view.unowned_rfs or known.view.keeps_rfs:
-            unowned.taken_over(known.view, event.originals, self.memory, now_ns)
-        reception.afresh(event.nic, event.originals, self.memory)
+        known.settings.afresh(event.originals)
+        unowned.taken_over(known.view, event.originals, self.memory, now_ns)
         self._begin(hash_key.due(known.view, event.originals))
         self._begin(reception.due(known.view, self.memory, now_ns))
         self.memory.look_at_queues(event.nic)
@@ -874,14 +874,22 @@ class Engine:
         for each in (each for each in event.said if each.action.nic in self.memory.nics):
             if isinstance(each, Outcome):
                 self._applied(each)
-                reception.written(each, self.memory, now_ns)
+                self._setting_written(each, now_ns)
                 self.forwarding.reported(each, self.memory, now_ns)
-                if unowned.switched(each, self.memory, now_ns):
-                    self._know_rfs(self.memory.nics[each.action.nic].view)
-                    if each.action.value == "0":
-                        follow.unhindered(each.action.nic, self.memory)
             else:
                 self._move_ended(each, now_ns)
+
+    def _setting_written(self, outcome: Outcome, now_ns: int) -> None:
+        action, known = outcome.action, self.memory.nics[outcome.action.nic]
+        name, value = action.setting or "", action.value or "0"
+        was_asked = name in known.settings.asked
+        if not known.settings.written(outcome, known.view, now_ns):
+            return
+        known.view = replace(known.view, settings={**known.view.settings, name: value})
+        if was_asked and unowned.switched(action, self.memory, now_ns):
+            self._know_rfs(known.view)
+            if value == "0":
+                follow.unhindered(action.nic, self.memory)
 
     def _applied(self, outcome: Outcome) -> None:
         action = outcome.action

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
+from atfnd.engine.placement.steering_method import of_queue
 from atfnd.model import Action, ActionKind, Cpu, NicView, Plan, Queue, SteeringMethod, Topology
-from atfnd.model.nic import RFS_TABLE
+from atfnd.model.nic import RFS_FLOWS, RFS_TABLE
 from atfnd.model.reason import Code, Why
 
-__all__ = ["homes", "prepare"]
+__all__ = ["RFS_ENTRIES", "homes", "prepare", "rfs_flows"]
 
-RFS_ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
+RFS_ENTRIES = "32768"  # Documentation/networking/scaling.rst: "works fairly well"
 ANOTHER_STEERING = {
     # i40e, flow director: it samples what is transmitted and adds filters of its own
     "priv:flow-director-atr": Code.ONE_OWNER_ATR(),
@@ -82,19 +82,22 @@ def _one_owner(nic: NicView) -> Iterator[Action]:
 
 
 def _rfs(nic: NicView) -> Iterator[Action]:
-    """Both tables; a size that is already set stays. Counts are powers of two: the kernel rounds
-    others up (net/core/net-sysfs.c, store_rps_dev_flow_table_cnt)."""
-    entries = int(nic.settings.get(RFS_TABLE, "0"))
-    if not entries:
-        entries = RFS_ENTRIES
-        yield from _set(nic, RFS_TABLE, str(entries), Code.RFS_TABLE())
-    share = max(1, entries // max(1, len(nic.queues)))
-    count = 1 << (share.bit_length() - 1)
+    """Both tables; a size that is already set stays."""
+    if not int(nic.settings.get(RFS_TABLE, "0")):
+        yield from _set(nic, RFS_TABLE, RFS_ENTRIES, Code.RFS_TABLE())
     for queue in nic.queues:
         setting = of_queue(RFS_FLOWS, queue.index)
         if nic.settings.get(setting) == "0":
             why = Code.RFS_OF_QUEUE(queue.index, nic.method_why)
-            yield from _set(nic, setting, str(count), why)
+            yield from _set(nic, setting, rfs_flows(nic), why)
+
+
+def rfs_flows(nic: NicView) -> str:
+    """The flow count of a queue that gets RFS: a power of two, for the kernel rounds others up
+    (net/core/net-sysfs.c, store_rps_dev_flow_table_cnt)."""
+    entries = int(nic.settings.get(RFS_TABLE, "0")) or int(RFS_ENTRIES)
+    share = max(1, entries // max(1, len(nic.queues)))
+    return str(1 << (share.bit_length() - 1))
 
 
 def _confined_to(nic: NicView, queue: Queue) -> int | None:

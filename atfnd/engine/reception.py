@@ -23,15 +23,12 @@ on who polls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from atfnd.engine.settings import Wish
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
-    Action,
     NicView,
-    Outcome,
     Placement,
     PlacementKind,
     Plan,
@@ -46,74 +43,22 @@ from atfnd.model.reception import (
     SUSPEND,
     THREAD,
     TIMEOUT,
-    of_reception,
 )
-from atfnd.model.rests import SECONDS
 
-__all__ = ["afresh", "can_have", "due", "in_force", "of_device", "of_rules", "written"]
+__all__ = ["can_have", "due", "in_force", "of_device", "of_rules"]
 
 _KINDS = *OF_NAPI, THREAD
 
 
-class _Wish(NamedTuple):
-    setting: str
-    value: str
-    why: Why
-    rule_name: str
-
-
-def afresh(nic: str, originals: Mapping[str, str], memory: Memory) -> None:
-    """The NIC's settings were read again; `originals` are those that we wrote, with their values
-    before that."""
-    known = memory.nics[nic].reception
-    known.asked.clear()
-    known.found = {name: each for name, each in originals.items() if of_reception(name)}
-
-
 def due(nic: NicView, memory: Memory, now_ns: int) -> Plan:
     """The settings to be written now."""
-    known = memory.nics[nic.name].reception
+    known, settings = memory.nics[nic.name].reception, memory.nics[nic.name].settings
     known.of_rules = of_rules(nic, memory)
     known.why_not = {}
     if not nic.armed or not nic.up:
-        known.asked.clear()
+        settings.asked.clear()
         return ()
-    plan = []
-    for wish in _wishes(nic, memory):
-        name, value = wish.setting, nic.settings.get(wish.setting)
-        if value in (None, wish.value) or name in nic.manual or name in known.asked:
-            continue
-        if known.rests.on(name, now_ns):
-            continue
-        known.asked.add(name)
-        plan.append(Action.of_setting(nic.name, name, wish.value, wish.why, wish.rule_name))
-    return tuple(plan)
-
-
-def written(outcome: Outcome, memory: Memory, now_ns: int) -> None:
-    """A write that was asked for is done, or was refused; maybe one that a policy before this one
-    had asked for, which waited for a move."""
-    action = outcome.action
-    known, name = memory.nics[action.nic].reception, action.setting or ""
-    if not of_reception(name) or action.loan:
-        return
-    is_asked = name in known.asked
-    known.asked.discard(name)
-    if outcome.errno and not is_asked:
-        return
-    if outcome.errno:
-        known.rests.vain(name, SECONDS, now_ns)
-        known.refused[name] = outcome.left
-        return
-    known.rests.pop(name, None)
-    known.refused.pop(name, None)
-    nic = memory.nics[action.nic]
-    if outcome.before != action.value:  # else nothing was written
-        # Another program may have written since the last look, or a move may have its loan.
-        original = outcome.original or nic.view.settings.get(name) or "0"
-        if known.found.setdefault(name, original) == action.value:
-            del known.found[name]
-    nic.view = replace(nic.view, settings={**nic.view.settings, name: action.value or "0"})
+    return tuple(settings.differences(nic, _wishes(nic, memory), now_ns))
 
 
 def of_rules(nic: NicView, memory: Memory) -> dict[int, tuple[Reception, str]]:
@@ -165,15 +110,15 @@ def in_force(nic: NicView, queue: int, wanted: Reception, memory: Memory) -> Rec
 
 def can_have(nic: NicView, queue: int, reception: Reception, memory: Memory) -> bool:
     """It can be tried: nothing is known to be missing, and no other program has its say in it."""
-    suffix, known = f":{queue}", memory.nics[nic.name].reception
+    suffix, refused = f":{queue}", memory.nics[nic.name].settings.refused
     names = {kind + suffix for kind in reception.values}
-    if nic.manual & names or known.refused.keys() & names:
+    if nic.manual & names or refused.keys() & names:
         return False
     found = next((each for each in nic.queues if each.index == queue), None)
     return found is not None and _lacking(nic, found, suffix, reception, memory) is None
 
 
-def _wishes(nic: NicView, memory: Memory) -> Iterator[_Wish]:
+def _wishes(nic: NicView, memory: Memory) -> Iterator[Wish]:
     """The value that each setting should have, as far as a policy has a say in it."""
     known = memory.nics[nic.name].reception
     if of_device(nic):
@@ -190,9 +135,10 @@ def _wishes(nic: NicView, memory: Memory) -> Iterator[_Wish]:
 
 def _of_one(
     nic: NicView, queue: Queue, suffix: str, reception: Reception, rule: str, memory: Memory
-) -> Iterator[_Wish]:
+) -> Iterator[Wish]:
     """`queue` stands for all if `suffix` is empty."""
     known, values = memory.nics[nic.name].reception, dict[str, str]()
+    settings = memory.nics[nic.name].settings
     served = [queue.index] if suffix else [each.index for each in nic.queues]
     if reception.mode is not ReceptionMode.LEAVE:
         why_not = _lacking(nic, queue, suffix, reception, memory)
@@ -205,12 +151,11 @@ def _of_one(
     for kind in (*values, *(each for each in _KINDS if each not in values)):
         name = kind + suffix
         if kind in values:
-            if name in nic.settings:
-                yield _Wish(name, values[kind], Code.RECEPTION_ASKED(whose, reception), rule)
-        elif name in known.found and name in nic.settings:
-            yield _Wish(name, known.found[name], Code.UNASKED(whose), rule)
+            yield Wish(name, values[kind], Code.RECEPTION_ASKED(whose, reception), rule)
+        elif name in settings.found:
+            yield Wish(name, settings.found[name], Code.UNASKED(whose), rule)
     for kind in values:
-        if (refusal := known.refused.get(kind + suffix)) is not None:
+        if (refusal := settings.refused.get(kind + suffix)) is not None:
             known.why_not |= dict.fromkeys(served, Code.MODE_LACKS(reception.mode.value, refusal))
 
 

@@ -95,6 +95,7 @@ class Filter(NamedTuple):
 
 
 RFS_TABLE = "rps-sock-flow-entries"  # a setting of the whole machine
+RFS_FLOWS = "rps-flow-cnt"  # of a queue with `:N`
 RSS_KEY = "rss-key"  # a setting: the key of the RSS hash, in hexadecimal digits
 
 
@@ -355,7 +356,7 @@ class NicView(NicFacts):
 
     def has_rfs(self) -> bool:
         """Both tables of RFS are there (net/core/dev.c, get_rps_cpu), of one queue at least."""
-        counts = (self.settings.get(f"rps-flow-cnt:{each.index}", "0") for each in self.queues)
+        counts = (self.settings.get(f"{RFS_FLOWS}:{each.index}", "0") for each in self.queues)
         return self.settings.get(RFS_TABLE, "0") != "0" and any(count != "0" for count in counts)
 
     def taken_from(self, cpu: int) -> Queue | None:

@@ -11,13 +11,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from atfnd.model import Action, ActionKind, Actuator
+from atfnd.model.nic import RFS_FLOWS
 from atfnd.model.reception import DEFER, OF_NAPI, THREAD, TIMEOUT
 
 __all__ = ["NO_THREAD", "Port", "Ring", "Stage", "given_back", "lent", "rfs_queue"]
 
 NO_THREAD = "it has no NAPI thread"
 NOT_READ = "what polls it has just changed"
-RFS_FLOWS = "rps-flow-cnt"
 
 
 class Stage(Enum):

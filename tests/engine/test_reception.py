@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from atfnd.engine import reception
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import MovesReported
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -51,8 +53,12 @@ def asked(known: Memory, code: int = 0, now_ns: int = NOW_NS) -> dict[str, str |
     """What is asked for, and is then done or refused."""
     plan = reception.due(known.nics["nic"].view, known, now_ns)
     for each in plan:
-        reception.written(Outcome(each, now_ns, code, None, "refused"), known, now_ns)
+        written(known, Outcome(each, now_ns, code, None, "refused"), now_ns)
     return {each.setting or "": each.value for each in plan}
+
+
+def written(known: Memory, outcome: Outcome, now_ns: int) -> None:
+    Engine(known).handle(MovesReported((outcome,)), now_ns)
 
 
 def why_not(known: Memory) -> dict[int, str]:
@@ -95,7 +101,7 @@ def test_what_another_program_wrote_just_before_our_write_is_given_back() -> Non
     for each in reception.due(known.nics["nic"].view, known, NOW_NS):
         before = "7000" if each.setting == f"{TIMEOUT}:1" else "0"
         done = Outcome(each, NOW_NS, 0, None, "as planned", None, before, before)
-        reception.written(done, known, NOW_NS)
+        written(known, done, NOW_NS)
     wants(known, SUSPENDED)
     asked(known)
     wants(known, Reception())
@@ -162,7 +168,7 @@ def test_a_dedicated_queue_has_a_thread_first_and_gives_it_back() -> None:
 
 def test_after_a_restart_an_earlier_mode_is_given_back() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "50000"}))
-    reception.afresh("nic", {f"{TIMEOUT}:1": "0", "queue-cpu:1": "0-3"}, known)
+    known.nics["nic"].settings.afresh({f"{TIMEOUT}:1": "0", "queue-cpu:1": "0-3"})
     assert asked(known) == {f"{TIMEOUT}:1": "0"}
 
 
@@ -179,18 +185,18 @@ def test_a_write_of_a_policy_before_this_one_is_given_back() -> None:
     known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
     wants(known, DEFERRED)
     late = reception.due(known.nics["nic"].view, known, NOW_NS)
-    reception.afresh("nic", {}, known)
+    known.nics["nic"].settings.afresh({})
     wants(known, Reception())
     for each in late:
         loan = replace(each, loan=True)
-        reception.written(Outcome(loan, NOW_NS, 0, None, "as planned"), known, NOW_NS)
+        written(known, Outcome(loan, NOW_NS, 0, None, "as planned"), NOW_NS)
     assert asked(known) == {}
     for each in late:
-        reception.written(Outcome(each, NOW_NS, errno.EBUSY, None, "refused"), known, NOW_NS)
+        written(known, Outcome(each, NOW_NS, errno.EBUSY, None, "refused"), NOW_NS)
     assert asked(known) == {}
     assert why_not(known) == {}
     for each in late:
-        reception.written(Outcome(each, NOW_NS, 0, None, "as planned"), known, NOW_NS)
+        written(known, Outcome(each, NOW_NS, 0, None, "as planned"), NOW_NS)
     assert asked(known)[f"{TIMEOUT}:1"] == "7000"
 
 
@@ -203,7 +209,7 @@ def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
     for each in reception.due(known.nics["nic"].view, known, NOW_NS):
         before = "0" if each.setting == f"{TIMEOUT}:1" else TIMES[TIMEOUT]
         done = Outcome(each, NOW_NS, 0, None, "it is already so", None, before, "0")
-        reception.written(done, known, NOW_NS)
+        written(known, done, NOW_NS)
     view = known.nics["nic"].view
     known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "200000"})
     assert asked(known) == {f"{TIMEOUT}:1": "0"}

@@ -57,15 +57,20 @@ def carried_out(known: Memory, now_ns: int = NOW_NS, code: int = 0) -> dict[str,
     """What is asked for, and is then done or refused."""
     view = known.nics["nic"].view
     plan = unowned.partner(view, known, now_ns)
-    for each in plan:
-        unowned.switched(Outcome(each, now_ns, code, None, ""), known, now_ns)
+    done = (Outcome(each, now_ns, code, None, "") for each in plan)
+    Engine(known).handle(MovesReported(tuple(done)), now_ns)
     return {each.setting or "": each.value for each in plan}
 
 
 def carried_out_last(known: Memory, value: str, now_ns: int) -> None:
     """What was asked for queue 1 is done."""
     action = Action.of_setting("nic", "rps-flow-cnt:1", value, Code.UNSAID())
-    assert unowned.switched(Outcome(action, now_ns, 0, None, ""), known, now_ns)
+    Engine(known).handle(MovesReported((Outcome(action, now_ns, 0, None, ""),)), now_ns)
+
+
+def taken_over(view: NicView, originals: dict[str, str], known: Memory, now_ns: int) -> None:
+    known.nics["nic"].settings.afresh(originals)
+    unowned.taken_over(view, originals, known, now_ns)
 
 
 def heard(known: Memory, queue: int = 1, now_ns: int = NOW_NS) -> None:
@@ -105,7 +110,7 @@ def test_kept_rfs_that_an_earlier_run_switched_off_comes_back() -> None:
         replace(KEEPS, settings=dict(KEEPS.settings) | {"rps-flow-cnt:1": "0"}), rfs=False
     )
     view = known.nics["nic"].view
-    unowned.taken_over(view, {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}, known, NOW_NS)
+    taken_over(view, {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}, known, NOW_NS)
     assert asked(known) == {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}
 
 
@@ -175,7 +180,7 @@ def test_what_was_refused_is_tried_again_later_each_time() -> None:
     for _ in range(3):
         heard(known, 1, at_ns)
         assert "rps-flow-cnt:1" in carried_out(known, at_ns, errno.EAGAIN)
-        wait_ns = known.nics["nic"].rfs.refused[1].until_ns - at_ns
+        wait_ns = known.nics["nic"].settings.rests["rps-flow-cnt:1"].until_ns - at_ns
         heard(known, 1, at_ns + wait_ns - 1)
         assert asked(known, at_ns + wait_ns - 1) == {}
         waits.append(wait_ns)
@@ -230,7 +235,7 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off() -> None:
     known = memory(replace(ARMED, settings=OFF | {"rps-flow-cnt:1": ON, "rps-flow-cnt:2": ON}))
     view = known.nics["nic"].view
     originals = dict.fromkeys(("rps-flow-cnt:1", "rps-flow-cnt:3"), "0")
-    unowned.taken_over(view, originals, known, NOW_NS)
+    taken_over(view, originals, known, NOW_NS)
     assert asked(known) == {}
     assert asked(known, NOW_NS + unowned.REST_NS) == {"rps-flow-cnt:1": "0"}
 
@@ -263,7 +268,7 @@ def test_a_thread_that_wanders_within_a_cache_gets_rfs_and_no_filter(app_cpu: in
 def test_rfs_that_steers_the_whole_nic_stays_on(method: SteeringMethod, off: bool) -> None:
     view = replace(ARMED, method=method, settings=OFF | {"rps-flow-cnt:1": ON})
     known = memory(view)
-    unowned.taken_over(view, {"rps-flow-cnt:1": "0"}, known, NOW_NS)
+    taken_over(view, {"rps-flow-cnt:1": "0"}, known, NOW_NS)
     assert asked(known, NOW_NS + unowned.REST_NS) == ({"rps-flow-cnt:1": "0"} if off else {})
 
 
@@ -286,7 +291,7 @@ def test_what_is_switched_on_lets_no_queue_follow(value: str, due_ns: int | None
     known.table.put(used := flow(1, rx_queue=1, thread=THREAD))
     assert used.thread is not None
     known.nics["nic"].owned = {1: Owned(("thread", used.thread.tid), 0)}
-    known.nics["nic"].rfs.asked.add(1)
+    known.nics["nic"].settings.asked.add("rps-flow-cnt:1")
     done = Outcome(
         Action.of_setting("nic", "rps-flow-cnt:1", value, Code.UNSAID()), NOW_NS, 0, None, ""
     )

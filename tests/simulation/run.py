@@ -1104,7 +1104,7 @@ class Run:
                 continue
             view, known = service.engine.views[nic.name], memory.nics[nic.name]
             manual = by_any_name(service.undo_journal.manual(nic.name))
-            left = manual | known.reception.refused.keys()
+            left = manual | known.settings.refused.keys()
             for ring in nic.rings:
                 asked = [view.reception]
                 on_its_cpus = rule.placement.kind.value == "dedicated" and ring.cpu in DEDICATED

@@ -22,18 +22,15 @@ from atfnd.model import (
     Protocol,
     SteeringMethod,
 )
-from atfnd.model.nic import RFS_TABLE
+from atfnd.model.nic import RFS_FLOWS, RFS_TABLE
 from atfnd.model.reason import Code, Why
 
 __all__ = [
-    "RFS_FLOWS",
     "method_of",
     "no_filter",
     "of_queue",
     "without_filter",
 ]
-
-RFS_FLOWS = "rps-flow-cnt"
 
 
 def of_queue(setting: str, index: int) -> str:

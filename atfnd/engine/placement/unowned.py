@@ -27,10 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from atfnd.engine.placement.steering_method import RFS_FLOWS, of_queue
+from atfnd.engine.placement.steering_method import of_queue
+from atfnd.engine.prepare import RFS_ENTRIES, rfs_flows
+from atfnd.engine.settings import Wish
 from atfnd.engine.table.memory import Memory, NicMemory
-from atfnd.model import Action, Distance, Flow, NicView, Outcome, Plan, SteeringMethod
-from atfnd.model.nic import RFS_TABLE
+from atfnd.model import Action, Distance, Flow, NicView, Plan, SteeringMethod
+from atfnd.model.nic import RFS_FLOWS, RFS_TABLE
 from atfnd.model.reason import Code
 from atfnd.model.rests import SECONDS
 
@@ -47,23 +49,23 @@ __all__ = [
 
 REST_NS = 10_000_000_000
 _USED_NS = 2_000_000_000
-_ENTRIES = 32768  # Documentation/networking/scaling.rst: "works fairly well"
 
 
 def heard(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
     """This flow was used. True: RFS is for it, because its queue is not delivered where its thread
     stays, or its thread does not stay. Where its thread was last reported says nothing once RFS
     hands its packets on: these arrive right wherever it goes."""
-    index, rfs = flow.rx_queue, memory.nics[nic.name].rfs
+    index = flow.rx_queue
     if flow.location is not None and flow.target_queue is not None:
         index = flow.target_queue
     if index is None:
         return False
     cpu = next((queue.cpu for queue in nic.queues if queue.index == index), None)
-    handed_on = rfs.wrote.get(index, "0") != "0" and flow.rx_cpu not in (None, cpu)
+    has_rfs = nic.settings.get(of_queue(RFS_FLOWS, index), "0") != "0"
+    handed_on = has_rfs and flow.rx_cpu not in (None, cpu)
     if flow.home is Distance.CPU and flow.app_cpu == cpu and not handed_on:
         return False
-    rfs.used_ns[index] = now_ns
+    memory.nics[nic.name].rfs.used_ns[index] = now_ns
     return True
 
 
@@ -77,19 +79,11 @@ def reported(nic: NicView, flow: Flow, memory: Memory, now_ns: int) -> bool:
 
 
 def taken_over(nic: NicView, originals: Mapping[str, str], memory: Memory, now_ns: int) -> None:
-    """An earlier run wrote settings that were so before: RFS that it left on is ours, and was just
-    used."""
-    rfs = memory.nics[nic.name].rfs
+    """RFS that an earlier run left on was just used. `originals` are the settings that we wrote."""
     for queue in nic.queues:
         setting = of_queue(RFS_FLOWS, queue.index)
-        value, original = nic.settings.get(setting, "0"), originals.get(setting)
-        if original is None:
-            continue
-        rfs.wrote.setdefault(queue.index, value)
-        if original != "0":
-            rfs.found.setdefault(queue.index, original)
-        if value != "0":
-            rfs.used_ns.setdefault(queue.index, now_ns)
+        if setting in originals and nic.settings.get(setting, "0") != "0":
+            memory.nics[nic.name].rfs.used_ns.setdefault(queue.index, now_ns)
 
 
 def looked(nic: NicView, memory: Memory, now_ns: int) -> None:
@@ -105,91 +99,69 @@ def looked(nic: NicView, memory: Memory, now_ns: int) -> None:
 
 
 def partner(nic: NicView, memory: Memory, now_ns: int) -> Plan:
-    """The queues whose RFS is to be switched now."""
+    """The queues whose RFS is to be switched now, and the machine's table if it is off."""
     known = memory.nics[nic.name]
-    if not (known.rfs.used_ns or known.rfs.wrote or known.owned):
+    if not (known.rfs.used_ns or known.settings.found or known.owned):
         return ()
-    return tuple(_switches(nic, known, memory, now_ns))
+    plan = tuple(known.settings.differences(nic, _wishes(nic, known, now_ns), now_ns))
+    switches_on = any(each.value != "0" for each in plan) and not nic.keeps_rfs
+    if switches_on and nic.settings.get(RFS_TABLE) == "0":
+        table = Wish(RFS_TABLE, RFS_ENTRIES, Code.RFS_TABLE())
+        return (*known.settings.differences(nic, [table], now_ns), *plan)
+    return plan
 
 
-def _switches(nic: NicView, known: NicMemory, memory: Memory, now_ns: int) -> Iterator[Action]:
+def _wishes(nic: NicView, known: NicMemory, now_ns: int) -> Iterator[Wish]:
     if not nic.armed or nic.method is SteeringMethod.RFS:
         return
-    rfs = known.rfs
+    rfs, found = known.rfs, known.settings.found
     may = (nic.unowned_rfs or nic.keeps_rfs) and nic.refuses_rfs() is None
     exchanged = known.lent.only_exchanged({queue.index: queue.cpu for queue in nic.queues})
     for queue in nic.queues:
         index, setting = queue.index, of_queue(RFS_FLOWS, queue.index)
-        value = rfs.wrote.get(index, nic.settings.get(setting))
-        if value is None or setting in nic.manual or index in rfs.asked:
-            continue
-        used_ns = rfs.used_ns.get(index)
+        value = nic.settings.get(setting, "0")
         home = exchanged or known.lent.homes.get(index, queue.cpu) == queue.cpu
         home = home and index not in known.lent.sent
         wanted = may and home and index not in known.owned
         if nic.keeps_rfs:
-            wanted = wanted and (rfs.found.get(index, "0") if index in rfs.wrote else value) != "0"
+            wanted = wanted and found.get(setting, value) != "0"
         else:
-            wanted = wanted and used_ns is not None and now_ns - used_ns < REST_NS
-        if wanted == (value != "0") or rfs.refused.on(index, now_ns):
+            wanted = wanted and index in rfs.used_ns and now_ns - rfs.used_ns[index] < REST_NS
+        if wanted == (value != "0") or rfs.switched_off.on(index, now_ns):
             continue
-        if rfs.switched_off.on(index, now_ns):
-            continue
-        if not wanted and index not in rfs.wrote and index not in known.owned:
-            continue  # we have not switched it on, and it is in nobody's way
-        rfs.asked.add(index)
-        if not wanted and index not in rfs.wrote:
-            rfs.found[index] = value
         if wanted and nic.keeps_rfs:
-            why = Code.RFS_FOUND(index)
-            yield Action.of_setting(nic.name, setting, rfs.found[index], why)
+            yield Wish(setting, found[setting], Code.RFS_FOUND(index))
         elif wanted:
-            entries = int(nic.settings.get(RFS_TABLE, "0"))
-            if not entries and RFS_TABLE not in rfs.tables:
-                rfs.tables.add(RFS_TABLE)
-                yield Action.of_setting(nic.name, RFS_TABLE, str(_ENTRIES), Code.RFS_TABLE())
-            share = max(1, (entries or _ENTRIES) // max(1, len(nic.queues)))
-            count = str(1 << (share.bit_length() - 1))
-            yield Action.of_setting(nic.name, setting, count, Code.RFS_USED(index))
+            yield Wish(setting, rfs_flows(nic), Code.RFS_USED(index))
         elif index in known.owned:
-            yield Action.of_setting(nic.name, setting, "0", Code.RFS_OWNED(index))
-        else:
-            yield Action.of_setting(nic.name, setting, "0", Code.RFS_UNUSED(index))
+            yield Wish(setting, "0", Code.RFS_OWNED(index))
+        elif setting in found:  # else we have not switched it on, and it is in nobody's way
+            yield Wish(setting, "0", Code.RFS_UNUSED(index))
 
 
 def hands_on(nic: NicView, memory: Memory) -> dict[int, int] | None:
     """The CPU that polls each queue with RFS, by NAPI id. None: as at the last call."""
-    rfs, found = memory.nics[nic.name].rfs, dict[int, int]()
-    table = nic.settings.get(RFS_TABLE, "0") != "0" or RFS_TABLE in rfs.tables
+    known, found = memory.nics[nic.name], dict[int, int]()
+    table = nic.settings.get(RFS_TABLE, "0") != "0" or RFS_TABLE in known.settings.asked
     steers = table and nic.armed and nic.method is SteeringMethod.FILTERS
     for queue in nic.queues if steers else ():
-        setting = of_queue(RFS_FLOWS, queue.index)
-        value = rfs.wrote.get(queue.index, nic.settings.get(setting, "0"))
+        value = nic.settings.get(of_queue(RFS_FLOWS, queue.index), "0")
         if value != "0" and queue.napi_id is not None and queue.cpu is not None:
             found[queue.napi_id] = queue.cpu
-    if found == rfs.hands_on:
+    if found == known.rfs.hands_on:
         return None
-    rfs.hands_on = found
+    known.rfs.hands_on = found
     return found
 
 
-def switched(outcome: Outcome, memory: Memory, now_ns: int) -> bool:
-    """RFS of a queue was switched (True), or not."""
-    action = outcome.action
+def switched(action: Action, memory: Memory, now_ns: int) -> bool:
+    """This is done, as it was asked for. True: RFS of a queue was switched."""
     name, _, number = (action.setting or "").partition(":")
-    if name != RFS_FLOWS or not number.isdecimal():
+    if name != RFS_FLOWS:
         return False
-    rfs, index = memory.nics[action.nic].rfs, int(number)
-    if index not in rfs.asked:
-        return False
-    rfs.asked.discard(index)
-    if outcome.errno:
-        rfs.refused.vain(index, SECONDS, now_ns)
-        return False
-    rfs.refused.pop(index, None)
-    rfs.wrote[index] = action.value or "0"
+    rests = memory.nics[action.nic].rfs.switched_off
     if action.value == "0":
-        if now_ns >= rfs.switched_off.of(index).until_ns + SECONDS.most_ns:
-            rfs.switched_off.pop(index, None)
-        rfs.switched_off.vain(index, SECONDS, now_ns)
+        if now_ns >= rests.of(int(number)).until_ns + SECONDS.most_ns:
+            rests.pop(int(number), None)
+        rests.vain(int(number), SECONDS, now_ns)
     return True

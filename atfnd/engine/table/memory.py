@@ -16,6 +16,7 @@ from atfnd.engine.ownership.owner import Lent, OwnerId, Ownership
 from atfnd.engine.ownership.shares import MoveRates, move_every_ns, tenants_of
 from atfnd.engine.placement.candidates import Step
 from atfnd.engine.placement.load import FullCpus
+from atfnd.engine.settings import AskedSettings
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.trials.subjects import PLACING, RECEIVING, Application
 from atfnd.model import (
@@ -39,6 +40,7 @@ from atfnd.model import (
     SoftirqBudget,
     Thread,
 )
+from atfnd.model.nic import RFS_FLOWS
 from atfnd.model.reason import Code, Why
 from atfnd.model.rests import SECONDS, Ladder, Rests
 from atfnd.move.verdict import Verdict
@@ -180,30 +182,16 @@ class RfsQueues:
     """RFS on queues that nobody owns (`engine.placement.unowned`), by queue."""
 
     used_ns: dict[int, int] = field(default_factory=dict)  # by a flow that is not at home there
-    wrote: dict[int, str] = field(default_factory=dict)  # the flow count that we wrote last
-    found: dict[int, str] = field(default_factory=dict)  # the flow count before we switched it off
-    asked: set[int] = field(default_factory=set)  # it is being switched
     look: bool = False  # a flow that stays elsewhere was reported since the last look
-    refused: Rests[int] = field(default_factory=Rests)
     switched_off: Rests[int] = field(default_factory=Rests)
-    tables: set[str] = field(default_factory=set)  # of the machine, that we have switched on
     hands_on: dict[int, int] = field(default_factory=dict)  # as the observer knows it
     said: Why | None = None  # why no queue may have it, as said last
-
-    @property
-    def ours(self) -> bool:
-        """Some queue has RFS that we have switched on, and had none before."""
-        return any(value != "0" and queue not in self.found for queue, value in self.wrote.items())
 
 
 @dataclass(slots=True)
 class QueueReceptions:
     """What takes packets out of the rings of one NIC's queues (`engine.reception`)."""
 
-    found: dict[str, str] = field(default_factory=dict)  # by setting, before our first write
-    asked: set[str] = field(default_factory=set)  # settings that are being written
-    rests: Rests[str] = field(default_factory=Rests)  # settings that were refused
-    refused: dict[str, str] = field(default_factory=dict)  # what the last refusal left
     of_rules: dict[int, tuple[Reception, str]] = field(default_factory=dict)  # by queue
     why_not: dict[int, Why] = field(default_factory=dict)  # by queue: it is not as wanted
     auto: Trials[int, Reception] = field(default_factory=lambda: Trials(RECEIVING))  # by queue
@@ -219,6 +207,7 @@ class NicMemory:
     owned: Ownership = field(default_factory=dict)  # the owner of each queue
     lent: Lent = field(default_factory=Lent)  # its queues, whether owned or not
     displaced: dict[int, int] = field(default_factory=dict)  # queue: its CPU that went offline
+    settings: AskedSettings = field(default_factory=AskedSettings)
     rfs: RfsQueues = field(default_factory=RfsQueues)
     reception: QueueReceptions = field(default_factory=QueueReceptions)
     trials: Trials[Application, Placement] = field(default_factory=lambda: Trials(PLACING))
@@ -240,6 +229,12 @@ class NicMemory:
     def armed_again(self) -> bool:
         """It is armed, or will be when its pause ends."""
         return self.armed_after_pause if self.view.paused else self.view.armed
+
+    @property
+    def has_our_rfs(self) -> bool:
+        """Some queue has RFS that we have switched on, and had none before."""
+        found = self.settings.found.items()
+        return any(name.startswith(RFS_FLOWS) and value == "0" for name, value in found)
 
     def put_off_and_closed(self) -> list[FlowKey]:
         """Ports whose filter could not be written, and where nobody listens any more."""
