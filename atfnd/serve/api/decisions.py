@@ -30,7 +30,7 @@ from atfnd.serve.api.answers import error, one_object, row_list, slices, streami
 from atfnd.serve.api.flows import Walk
 from atfnd.serve.api.interfaces import NIC, named
 from atfnd.serve.api.route import LINES, Route, Whole
-from atfnd.serve.api.values import Amount, words
+from atfnd.serve.api.values import Amount, shown, words
 from atfnd.serve.api.views import placed
 
 __all__ = ["Decisions", "planned_view"]
@@ -213,17 +213,8 @@ def _rule_view(rule: FlowRule, count: Counter[str]) -> FlowRuleShown:
 
 
 def _interface_view(rule: InterfaceRule) -> InterfaceRuleShown:
-    return {
-        "match": rule.name,
-        "driver": rule.driver,
-        "source": rule.source,
-        "armed": rule.armed,
-        "filters_max": rule.filters_max,
-        "filters_reserve": rule.filters_reserve,
-        "unowned": rule.unowned,
-        "rss_hash": rule.rss_hash,
-        "serve_on": str(rule.serve_on) if rule.serve_on.cpus else None,
-    }
+    serve_on = str(rule.serve_on) if rule.serve_on.cpus else None
+    return shown(InterfaceRuleShown, rule, match=rule.name, serve_on=serve_on)
 
 
 def _sources(policy: Policy) -> dict[str, str]:

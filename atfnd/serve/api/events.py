@@ -24,7 +24,7 @@ from atfnd.serve import Source
 from atfnd.serve.api.answers import row_list, streaming, write
 from atfnd.serve.api.flows import LIMIT, PAGE
 from atfnd.serve.api.route import Route, Text, Whole
-from atfnd.serve.api.values import Positive
+from atfnd.serve.api.values import Positive, shown
 
 __all__ = ["Events"]
 
@@ -144,22 +144,8 @@ def _in_words(event: Event, run: int) -> str:
 
 
 def _event_view(event: Event) -> EventShown:
-    return {
-        "seq": event.seq,
-        "at_ns": event.at_ns,
-        "time": datetime.fromtimestamp(event.wall_s, UTC).isoformat(timespec="milliseconds"),
-        "kind": event.kind,
-        "nic": event.nic,
-        "flow": str(event.flow) if event.flow else None,
-        "what": event.what,
-        "why": event.why,
-        "why_code": event.why_code,
-        "rule": event.rule,
-        "old": event.old,
-        "new": event.new,
-        "source": event.source,
-        "errno": event.errno,
-    }
+    time = datetime.fromtimestamp(event.wall_s, UTC).isoformat(timespec="milliseconds")
+    return shown(EventShown, event, time=time, flow=str(event.flow) if event.flow else None)
 
 
 def _message(kind: str, identity: str | None, data: object) -> str:

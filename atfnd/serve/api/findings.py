@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from atfnd.model import Finding, Level, NicView
 from atfnd.serve.api.nic_views import NicShown, nic_view
-from atfnd.serve.api.values import words
+from atfnd.serve.api.values import shown, words
 
 __all__ = ["Diagnosis", "FindingShown", "doctor_view", "finding_view", "in_the_way"]
 
@@ -52,5 +52,4 @@ def in_the_way(findings: Sequence[Finding]) -> list[Finding]:
 
 def finding_view(finding: Finding) -> FindingShown:
     """One of them."""
-    level, what, advice = finding.level.value, finding.what, finding.advice
-    return {"nic": finding.nic, "level": level, "what": what, "advice": advice}
+    return shown(FindingShown, finding)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import Field
@@ -32,6 +32,7 @@ from atfnd.serve.api.values import (
     Proportion,
     Within,
     one_of,
+    shown,
     words,
 )
 
@@ -201,65 +202,35 @@ class GainRoutes:
 
 def gain_view(gain: Gain) -> GainRest:
     """All but its threads."""
-    return {
-        "seconds": round(gain.seconds, 3),
-        "why_not": gain.why_not,
-        "missed_bytes": gain.missed,
-        "machine": cast("LevelsShown", gain.levels._asdict()),
-        "note": gain.note,
-        "applications": [_application_view(each) for each in gain.applications],
-        "more_applications": gain.more_applications,
-        "more_threads": gain.more_threads,
-        "nics": [_nic_view(each) for each in gain.nics],
-    }
+    return shown(
+        GainRest,
+        gain,
+        seconds=round(gain.seconds, 3),
+        missed_bytes=gain.missed,
+        machine=gain.levels,
+        applications=[_application_view(each) for each in gain.applications],
+        nics=[_nic_view(each) for each in gain.nics],
+    )
 
 
-def _spread_view(reads: ReadSpread) -> SpreadShown:
-    return {
-        "bytes": cast("BytesByDistance", {**reads._asdict(), "total": sum(reads)}),
-        "off_cpu": reads.off(Distance.CPU),
-        "off_core": reads.off(Distance.CORE),
-        "off_llc": reads.off(Distance.LLC),
-        "off_node": reads.off(Distance.NODE),
+def _spread(reads: ReadSpread) -> dict[str, object]:
+    """The fields of `SpreadShown`."""
+    off = {
+        f"off_{each.value}": reads.off(each) for each in Distance if each is not Distance.MACHINE
     }
+    return {"bytes": {**reads._asdict(), "total": sum(reads)}, **off}
 
 
 def _application_view(each: ApplicationGain) -> ApplicationGainShown:
-    return {
-        "application": each.application,
-        "processes": each.processes,
-        "threads": {habit.value: each.threads.get(habit, 0) for habit in Habit},
-        **_spread_view(each.reads),
-    }
+    threads = {habit.value: each.threads.get(habit, 0) for habit in Habit}
+    return shown(ApplicationGainShown, each, threads=threads, **_spread(each.reads))
 
 
 def _thread_view(each: ThreadGain) -> ThreadGainShown:
-    return {
-        "tid": each.tid,
-        "pid": each.pid,
-        "application": each.application,
-        "habit": each.habit.value,
-        "pinned_by": each.pinned_by,
-        "home": None if each.home is None else each.home.value,
-        "cpus": list(each.cpus),
-        "allowed": each.allowed,
-        "calls": each.calls,
-        **_spread_view(each.reads),
-    }
+    return shown(ThreadGainShown, each, **_spread(each.reads))
 
 
 def _nic_view(each: NicGain) -> NicGainShown:
-    would_do = each.would_do
     off = {habit.value: each.off.get(habit, 0) for habit in Habit}
-    return {
-        "nic": each.nic,
-        "armed": each.armed,
-        "method": each.method.value,
-        "method_why": str(each.method_why),
-        "probed": each.probed,
-        **_spread_view(each.reads),
-        "off_cpu_bytes": cast("OffCpuBytes", {**off, "left_alone": each.left}),
-        "would_do": None if would_do is None else cast("WouldDoShown", would_do._asdict()),
-        "verdict": each.verdict.value,
-        "advice": each.advice,
-    }
+    off_cpu = {**off, "left_alone": each.left}
+    return shown(NicGainShown, each, off_cpu_bytes=off_cpu, **_spread(each.reads))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing_extensions import TypedDict
 
 from atfnd.model import Cpu, CpuTime, NapiTime, NicView, Node
-from atfnd.serve.api.values import Count
+from atfnd.serve.api.values import Count, shown
 
 __all__ = ["CpuShown", "CpuTimesShown", "NodeShown", "cpu_time_view", "cpu_view", "node_view"]
 
@@ -75,23 +75,13 @@ class CpuTimesShown(TypedDict):
 
 def cpu_view(cpu: Cpu, nics: Sequence[NicView]) -> CpuShown:
     """As sysfs shows it."""
-    return {
-        "cpu": cpu.index,
-        "online": cpu.online,
-        "node": cpu.node,
-        "package": cpu.package,
-        "core": cpu.core,
-        "smt": list(cpu.smt),
-        "llc": list(cpu.llc),
-        "isolated": cpu.isolated,
-        "nohz_full": cpu.nohz_full,
-        "queues": [
-            {"nic": nic.name, "queue": queue.index}
-            for nic in nics
-            for queue in nic.queues
-            if queue.cpu == cpu.index
-        ],
-    }
+    queues = [
+        {"nic": nic.name, "queue": queue.index}
+        for nic in nics
+        for queue in nic.queues
+        if queue.cpu == cpu.index
+    ]
+    return shown(CpuShown, cpu, cpu=cpu.index, queues=queues)
 
 
 def cpu_time_view(spent: CpuTime, threads: Sequence[NapiTime]) -> CpuTimesShown:
@@ -102,10 +92,7 @@ def cpu_time_view(spent: CpuTime, threads: Sequence[NapiTime]) -> CpuTimesShown:
             {"cpu": cpu, "busy_ns": busy_ns, "softirq_ns": spent.softirq_ns[cpu]}
             for cpu, busy_ns in sorted(spent.busy_ns.items())
         ],
-        "napi_threads": [
-            {"nic": each.nic, "queue": each.queue, "cpu": each.cpu, "ran_ns": each.ran_ns}
-            for each in threads
-        ],
+        "napi_threads": [shown(NapiThreadShown, each) for each in threads],
     }
 
 

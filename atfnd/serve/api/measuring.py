@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 from contextlib import aclosing
-from typing import Annotated, cast
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
-from atfnd.model import Compared, Effect, Figure, Measurement, MeasuringStep
+from atfnd.model import Effect, Figure, Measurement, MeasuringStep
 from atfnd.serve import Source
 from atfnd.serve.api.answers import RefusalShown, error, streaming, write
 from atfnd.serve.api.interfaces import known
 from atfnd.serve.api.route import LINES, Route, Text, Whole
-from atfnd.serve.api.values import Amount, Count, Positive, words
+from atfnd.serve.api.values import Amount, Count, Positive, shown, words
 
 __all__ = ["MeasuringRoutes", "measurement_view"]
 
@@ -144,24 +144,9 @@ class MeasuringRoutes:
 def _line(step: MeasuringStep | Measurement) -> MeasureStep | MeasureResult:
     if isinstance(step, Measurement):
         return {"result": measurement_view(step)}
-    return cast("MeasureStep", {**step._asdict(), "left_s": round(step.left_s, 1)})
+    return shown(MeasureStep, step, left_s=round(step.left_s, 1))
 
 
 def measurement_view(found: Measurement) -> MeasurementShown:
     """As the API shows it."""
-    return {
-        "nic": found.nic,
-        "verdict": found.verdict.value,
-        "sentence": found.sentence,
-        "pairs": found.pairs,
-        "slots_lost": found.lost,
-        "confidence": found.confidence,
-        "against": found.against,
-        "figures": [_compared(each) for each in found.figures],
-    }
-
-
-def _compared(each: Compared) -> ComparedShown:
-    verdict = None if each.verdict is None else each.verdict.value
-    shown = {**each._asdict(), "figure": each.figure.value, "verdict": verdict}
-    return cast("ComparedShown", shown)
+    return shown(MeasurementShown, found, slots_lost=found.lost)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -16,7 +16,6 @@ from atfnd.model import (
     Move,
     NicGuard,
     NicReads,
-    ReadBytes,
     Sample,
     Status,
 )
@@ -29,6 +28,7 @@ from atfnd.serve.api.values import (
     Proportion,
     StateWord,
     one_of,
+    shown,
     words,
 )
 
@@ -214,43 +214,23 @@ def move_link(flow: Flow) -> list[str]:
 
 def status_view(status: Status, now_ns: int) -> StatusShown:
     """The daemon at a glance."""
-    return {
-        "version": status.version,
-        "pid": status.pid,
-        "since_wall_s": status.since_wall_s,
-        "uptime_s": round((now_ns - status.since_ns) / 1e9, 3),
-        "observer": status.observer,
-        "observer_why": status.observer_why,
-        "armed": list(status.armed),
-        "disarmed": list(status.disarmed),
-        "table_entries": status.table_entries,
-        "table_capacity": status.table_capacity,
-        "t_delete_s": status.t_delete_ns / 1e9,
-        "overflow": status.overflow,
-        "flows_by_state": dict(status.flows_by_state),
-        "locality": status.locality,
-        "locality_said": locality_said(status),
-        "reads": None if status.reads is None else [_reads_view(nic) for nic in status.reads],
-        "guard": [_guard_view(each) for each in status.guards],
-        "actions_applied": status.actions_applied,
-        "actions_refused": status.actions_refused,
-        "events_lost": status.events_lost,
-        "resyncs": status.resyncs,
-        "moves": _moves_view(status.moves),
-        "late_packets": status.late_packets,
-        "host": [cast("HostSettingShown", each._asdict()) for each in status.host],
-        "cpu": None if status.cpu is None else cast("CpuUseShown", status.cpu._asdict()),
-        "policy_files": list(status.policy_files),
-    }
+    return shown(
+        StatusShown,
+        status,
+        uptime_s=round((now_ns - status.since_ns) / 1e9, 3),
+        t_delete_s=status.t_delete_ns / 1e9,
+        flows_by_state=dict(status.flows_by_state),
+        locality_said=locality_said(status),
+        reads=None if status.reads is None else [_reads_view(nic) for nic in status.reads],
+        guard=[shown(NicGuardShown, each, said=_guard_said(each)) for each in status.guards],
+        moves=_moves_view(status.moves),
+    )
 
 
 def sample_view(sample: Sample, since_ns: int) -> SampleShown:
     """Times count from the daemon's start."""
-    return {
-        "uptime_s": round((sample.at_ns - since_ns) / 1e9, 3),
-        "locality": sample.locality,
-        "moves": _moves_view(sample.moves),
-    }
+    uptime_s = round((sample.at_ns - since_ns) / 1e9, 3)
+    return shown(SampleShown, sample, uptime_s=uptime_s, moves=_moves_view(sample.moves))
 
 
 def _moves_view(moves: Iterable[tuple[str, str, int]]) -> list[EndedMovesShown]:
@@ -275,11 +255,6 @@ def locality_said(status: Status) -> str:
     return "no data read lately"
 
 
-def _guard_view(guard: NicGuard) -> NicGuardShown:
-    shown = {**guard._asdict(), "state": guard.state.value, "said": _guard_said(guard)}
-    return cast("NicGuardShown", shown)
-
-
 def _guard_said(guard: NicGuard) -> str:
     """`watching, CPU per byte -4.1% by 12 pairs of slots`."""
     said, why = guard.state.value, guard.why
@@ -291,15 +266,7 @@ def _guard_said(guard: NicGuard) -> str:
 
 
 def _reads_view(reads: NicReads) -> NicReadsShown:
-    return {
-        "nic": reads.nic,
-        "recent_s": round(reads.recent_ns / 1e9, 3),
-        "recent": _bytes_view(reads.recent),
-        "armed": _bytes_view(reads.armed),
-        "unarmed": _bytes_view(reads.unarmed),
-    }
-
-
-def _bytes_view(read: ReadBytes) -> ReadBytesShown:
-    local, remote, unseen = read
-    return {"local": local, "remote": remote, "unseen": unseen, "locality": read.share}
+    """With the locality of each."""
+    named = {"recent": reads.recent, "armed": reads.armed, "unarmed": reads.unarmed}
+    each = {name: shown(ReadBytesShown, read, locality=read.share) for name, read in named.items()}
+    return shown(NicReadsShown, reads, recent_s=round(reads.recent_ns / 1e9, 3), **each)

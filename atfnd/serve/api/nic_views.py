@@ -6,7 +6,6 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Annotated, Literal, cast
 
 from typing_extensions import TypedDict
@@ -17,12 +16,13 @@ from atfnd.model import (
     Match,
     NicView,
     Protocol,
+    QueueStats,
     Reception,
     ReceptionMode,
     Rss,
 )
 from atfnd.model.rss_hash import flow_type_words, hashes_known
-from atfnd.serve.api.values import Count, MethodWord, words
+from atfnd.serve.api.values import Count, MethodWord, shown, words
 
 __all__ = ["FilterShown", "NicShown", "QueueShown", "filter_text", "filter_view", "match_text"]
 __all__ += ["nic_view", "queue_views"]
@@ -205,42 +205,23 @@ class FilterShown(TypedDict):
 
 def nic_view(nic: NicView) -> NicShown:
     """As it was last read."""
-    caps = nic.caps
-    return {
-        "nic": nic.name,
-        "netns": nic.netns,
-        "ifindex": nic.ifindex,
-        "armed": nic.armed,
-        "paused": nic.paused,
-        "up": nic.up,
-        "driver": caps.driver,
-        "method": nic.method.value,
-        "method_why": str(nic.method_why),
-        "queues": len(nic.queues),
-        "filters": len(nic.filters),
-        "filters_ours": len(nic.owned),
-        "filters_foreign": len(nic.filters) - len(nic.owned),
-        "filters_max": nic.budget,
-        "filter_slots": caps.filter_slots,
-        "ring_size": nic.ring_size,
-        "ring_drops": nic.stats.ring_drops,
-        "caps": {
-            "probed": caps.probed,
-            "why": caps.why,
-            "filters": caps.filters,
-            "flow_types": _flow_types(caps.flow_types),
-            "prefix_masks": caps.prefix_masks,
-            "actuator": caps.actuator.value,
-            "location_any": caps.location_any,
-            "rss_table": caps.rss_table,
-            "queue_cpu": caps.queue_cpu,
-        },
-        "device": cast("DeviceShown", asdict(nic.device)),
-        "conflicts": [cast("ConflictShown", asdict(each)) for each in nic.conflicts],
-        "settings": dict(nic.settings),
-        "manual": sorted(nic.manual),
-        "rss": None if nic.rss is None else _rss(nic, nic.rss),
-    }
+    caps, theirs = nic.caps, len(nic.filters) - len(nic.owned)
+    return shown(
+        NicShown,
+        nic,
+        nic=nic.name,
+        driver=caps.driver,
+        queues=len(nic.queues),
+        filters=len(nic.filters),
+        filters_ours=len(nic.owned),
+        filters_foreign=theirs,
+        filters_max=nic.budget,
+        filter_slots=caps.filter_slots,
+        ring_drops=nic.stats.ring_drops,
+        caps=shown(CapsShown, caps, flow_types=_flow_types(caps.flow_types)),
+        manual=sorted(nic.manual),
+        rss=None if nic.rss is None else _rss(nic, nic.rss),
+    )
 
 
 def _rss(nic: NicView, rss: Rss) -> RssShown:
@@ -262,39 +243,27 @@ def queue_views(nic: NicView) -> Iterator[QueueShown]:
     by_index = {stats.index: stats for stats in nic.stats.queues}
     for queue in nic.queues:
         index = queue.index
-        stats = by_index.get(index)
+        stats = by_index.get(index) or QueueStats(index, None, None, None, None)
         found, (wanted, rule_name) = Reception.found(nic.settings, index), nic.reception_of(index)
-        yield {
-            "nic": nic.name,
-            "queue": index,
-            "napi_id": queue.napi_id,
-            "irq": queue.irq,
-            "threaded": queue.threaded,
-            "pid": queue.pid,
-            "held_by": nic.held_by(queue),
-            "reception": None if found is None else _reception(found),
-            "reception_wanted": {**_reception(wanted), "rule": rule_name or None},
-            "reception_why_not": nic.not_received.get(index),
-            "reception_auto": nic.piloted.get(index),
-            "cpu": queue.cpu,
-            "owner": nic.owners.get(index),
-            "allowed_cpus": nic.settings.get(f"queue-cpu:{index}"),
-            "filters": filters[index],
-            "packets": None if stats is None else stats.packets,
-            "bytes": None if stats is None else stats.bytes,
-            "by_filter": None if stats is None else stats.by_filter,
-            "by_rss": None if stats is None else stats.by_rss,
-            "read_ns": nic.read_ns,
-        }
-
-
-def _reception(reception: Reception) -> ReceptionShown:
-    return {
-        "mode": reception.mode.value,
-        "timeout_ns": reception.timeout_ns,
-        "polls": reception.polls,
-        "limit_ns": reception.limit_ns,
-    }
+        yield shown(
+            QueueShown,
+            queue,
+            nic=nic.name,
+            queue=index,
+            held_by=nic.held_by(queue),
+            reception=found,
+            reception_wanted=shown(ReceptionWantedShown, wanted, rule=rule_name or None),
+            reception_why_not=nic.not_received.get(index),
+            reception_auto=nic.piloted.get(index),
+            owner=nic.owners.get(index),
+            allowed_cpus=nic.settings.get(f"queue-cpu:{index}"),
+            filters=filters[index],
+            packets=stats.packets,
+            bytes=stats.bytes,
+            by_filter=stats.by_filter,
+            by_rss=stats.by_rss,
+            read_ns=nic.read_ns,
+        )
 
 
 def match_text(match: Match) -> str:

@@ -15,6 +15,7 @@ from atfnd.serve import Source
 from atfnd.serve.api.answers import error, one_object
 from atfnd.serve.api.interfaces import known, seen
 from atfnd.serve.api.route import Route
+from atfnd.serve.api.values import shown
 
 __all__ = ["Orders", "kernel_refused"]
 
@@ -118,22 +119,18 @@ class Orders:
         except OSError as refusal:
             return kernel_refused(verb, nic, refusal)
         view = seen(self._source, nic)
-        shown: OrderedShown = {"nic": nic, "armed": view.armed, "paused": view.paused}
-        return one_object(shown if restored is None else _undone(shown, restored))
+        ordered = shown(OrderedShown, view, nic=nic)
+        return one_object(ordered if restored is None else _undone(ordered, restored))
 
 
-def _undone(shown: OrderedShown, restored: Sequence[Restored]) -> RestoredShown:
-    """`errno` is the kernel's name for its refusal."""
-    rows: list[PutBackShown] = [
-        {
-            "what": each.what,
-            "done": each.done,
-            "errno": None if each.done else errno.errorcode.get(each.errno, str(each.errno)),
-            "left": each.left,
-        }
-        for each in restored
-    ]
-    return {**shown, "restored": rows, "clear": all(each.done for each in restored)}
+def _undone(ordered: OrderedShown, restored: Sequence[Restored]) -> RestoredShown:
+    rows = [shown(PutBackShown, each, errno=_refusal(each)) for each in restored]
+    return {**ordered, "restored": rows, "clear": all(each.done for each in restored)}
+
+
+def _refusal(each: Restored) -> str | None:
+    """The kernel's name for its error."""
+    return None if each.done else errno.errorcode.get(each.errno, str(each.errno))
 
 
 def kernel_refused(verb: str, nic: str, refusal: OSError) -> web.Response:

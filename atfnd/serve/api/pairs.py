@@ -8,13 +8,13 @@ from aiohttp import web
 from typing_extensions import TypedDict
 
 from atfnd.errors import OperatorError
-from atfnd.model import Pair, Pairs
+from atfnd.model import ForwardedElsewhere, Pair, Pairs
 from atfnd.serve import Source
 from atfnd.serve.api.answers import one_object, row_list, row_list_in, streaming
 from atfnd.serve.api.empty import no_pairs
 from atfnd.serve.api.interfaces import NIC, named
 from atfnd.serve.api.route import JSON, Route, Text, Whole
-from atfnd.serve.api.values import Amount, Count, Within
+from atfnd.serve.api.values import Amount, Count, Within, shown
 from atfnd.serve.explain.explain import ExplanationShown, explanation_view
 from atfnd.serve.explain.pair import Ends, explain_pair
 
@@ -151,34 +151,19 @@ def _end(request: web.Request, end: Text) -> str:
 
 def _view(found: Pairs) -> PairsRest:
     """All but the pairs."""
-    return {
-        "seconds": round(found.seconds, 3),
-        "why_not": found.why_not,
-        "missed_packets": found.missed,
-        "elsewhere": [
-            {
-                "netns": each.netns,
-                "packets_pps": round(each.packets_pps, 1),
-                "bytes_per_s": round(each.bytes_per_s),
-            }
-            for each in found.elsewhere
-        ],
-        "why_empty": no_pairs(found),
-    }
+    return shown(
+        PairsRest,
+        found,
+        seconds=round(found.seconds, 3),
+        missed_packets=found.missed,
+        elsewhere=[shown(ElsewhereShown, each, **_rates(each)) for each in found.elsewhere],
+        why_empty=no_pairs(found),
+    )
 
 
 def _pair_view(each: Pair) -> PairShown:
-    return {
-        "ingress": each.ingress,
-        "among": list(each.among),
-        "rx_queue": each.rx_queue,
-        "egress": each.egress,
-        "tx_queue": each.tx_queue,
-        "cpu": each.cpu,
-        "tx_cpu": each.tx_cpu,
-        "distance": None if each.distance is None else each.distance.value,
-        "packets_pps": round(each.packets_pps, 1),
-        "bytes_per_s": round(each.bytes_per_s),
-        "rule": each.rule,
-        "why": each.why,
-    }
+    return shown(PairShown, each, **_rates(each))
+
+
+def _rates(each: Pair | ForwardedElsewhere) -> dict[str, float]:
+    return {"packets_pps": round(each.packets_pps, 1), "bytes_per_s": round(each.bytes_per_s)}
