@@ -86,14 +86,14 @@ setup: build/.ext build/.venv build/.bench ## install what is needed and build t
 run: setup ## demo: a real server under RSS, RFS and atfnd, 2 minutes; ends with build/run.json
 	@$(PY) -m bench.demo
 
-test: setup lint ## lint, types and the quick tests: minutes
+test: setup ## lint, types and the quick tests: minutes
 	@$(PY) -m tests quick
 
 test-rest: setup ## what `make test-all` runs besides `make test`
 	@$(PY) -m tests rest
 
-test-all: setup lint ## lint, types and every test
-	@$(PY) -m tests all
+test-all: setup ## lint, types and every test
+	@$(PY) -m tests quick && $(PY) -m tests rest
 
 soak: setup ## faults by chance, random tests: make soak HOURS=4
 	@$(PY) -m tests soak --hours $(HOURS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`python -m tests quick|rest|all|demand|soak`: a tier of the suite (tests/tiers.py), in two pytest
+"""`python -m tests quick|rest|demand|soak`: a tier of the suite (tests/tiers.py), in two pytest
 runs: the first takes files beside each other. If a few tests failed, they run once more, with
 nothing beside them. Exits 1 when one of them failed again, or many had failed.
 
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import psutil
@@ -30,7 +29,8 @@ WORKERS = os.environ.get("ATFND_WORKERS") or str(len(os.sched_getaffinity(0)) + 
 BESIDE = ("-n", WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 GUEST = "test_guest"
 TWO = ("-n", "2", "--dist", "load", "--maxschedchunk", "1")  # an emulator keeps one CPU busy
-TIERS = {"quick": "quick", "rest": "full", "all": "quick or full", "demand": "demand"}
+TIERS = {"quick": "quick", "rest": "full", "demand": "demand"}
+LINT = "make", "-s", "lint"  # most of it, mypy, keeps one CPU busy
 PREPARE = "from tests.guest.boot import prepare; prepare(); prepare('newest')"
 CLOSING = ("short test summary info", "NOT RUN")
 LEAST_BUSY_PERCENT = 15
@@ -73,16 +73,19 @@ def ran(name: str, words: Sequence[str], more: Mapping[str, str] | None = None) 
 
 
 def tier(name: str) -> list[Ran]:
-    """Files beside each other, then those that run alone, then the guest, which takes longest. What
-    it is made of is downloaded meanwhile; its tests tell what is wrong with that."""
+    """Files beside each other, then those that run alone, then the guest, which takes longest.
+    Beside the first of them run the linters (`quick`), or what a guest is made of is downloaded:
+    its tests tell what is wrong with that."""
     selected, words = TIERS[name], ["-q", "--durations=10", "-m"]
     quick = name == "quick"
-    with nullcontext() if quick else subprocess.Popen([sys.executable, "-c", PREPARE]):
+    with subprocess.Popen(LINT if quick else [sys.executable, "-c", PREPARE]) as meanwhile:
         beside = ran("beside each other", [*words, f"({selected}) and not alone", *BESIDE])
     files = [str(file_of(stem)) for stem in sorted(ALONE) if stem != GUEST]
     done = [beside, ran("alone", [*words, selected, *files])]
+    if quick:
+        done.insert(0, Ran("lint", meanwhile.returncode, 0.0))
     if not quick:
-        two = TWO if "full" in selected else ()
+        two = TWO if name == "rest" else ()
         done += [ran("in the guest", [*words, selected, "-rP", *two, str(file_of(GUEST))])]
     return [*done, *once_more(done)]
 
