@@ -56,7 +56,7 @@ GROUPS = {
         "forward-counted": _of_papers(
             "forward-counted", "second: a forwarded frame, two packages", 2
         ),
-        "pairs": _of_papers("pairs", "third: each pair of CPUs"),
+        "pairs": _of_papers("pairs", "third: each pair of CPUs", 7),
         "pairs-16": _of_papers("pairs-16", "third: the same on 16 CPUs", 43),
     },
 }
