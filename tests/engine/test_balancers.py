@@ -75,19 +75,13 @@ def host() -> Host:
     return Host()
 
 
-def test_it_is_asked_for_what_it_does_not_leave_alone_yet(host: Host) -> None:
-    assert host.read(ADMINS) == [AskBalancer(PID, frozenset({ADMINS}), {"nic": OURS}, ())]
+def test_it_is_asked_for_what_it_does_not_leave_alone_and_is_ours_to_place(host: Host) -> None:
     assert host.read(ADMINS, 40) == [
         AskBalancer(PID, frozenset({ADMINS, 40}), {"nic": frozenset({41})}, ())
     ]
-    assert host.read(*OURS) == []
-    assert host.read(*OURS, bans=HELD) == []
-
-
-def test_interrupts_that_are_not_ours_to_place_are_not_asked_for(host: Host) -> None:
+    assert host.read(*OURS) == host.read(*OURS, bans=HELD) == []
     host.changes(manual=frozenset({"queue-cpu:0"}))
     assert host.read() == [AskBalancer(PID, frozenset(), {"nic": frozenset({41})}, ())]
-    assert host.read(bans=NONE._replace(theirs=frozenset({41}))) == []
     another = Conflict("another program steers it", "end that", blocks=True)
     for nothing in ({"armed": False}, {"conflicts": (another,)}, {"queues": NIC.queues}):
         host.changes(**nothing)
@@ -117,17 +111,11 @@ def test_it_may_have_moved_what_it_has_not_agreed_to_leave_alone(host: Host) -> 
     host.engine.handle(BansEnding(frozenset({PID, OTHER})), 0)
     assert host.may_have_moved(40)
     host.read(*OURS)
-    assert not host.may_have_moved(41)
-
-
-def test_one_that_starts_anew_is_asked_anew(host: Host) -> None:
-    host.read(*OURS)
-    assert not host.may_have_moved(40)
     host.find(PID, OTHER)
-    assert not host.may_have_moved(40)  # it has run all the time
+    assert not host.may_have_moved(41)  # it has run all the time
     host.find()
     host.find(PID)
-    assert host.may_have_moved(40)
+    assert host.may_have_moved(41)  # it starts anew
 
 
 def test_one_that_never_answers_counts_as_another_program(host: Host) -> None:
@@ -159,20 +147,15 @@ def test_one_that_refuses_counts_as_another_program_and_that_is_logged_once(host
     assert [type(each) for each in host.answer(asked, "it does not listen")] == [Log]
 
 
-def test_bans_end_with_their_irqbalance(host: Host) -> None:
-    host.find(OTHER)
-    first, second, asked = host.read(pid=OTHER, bans=HELD)
-    assert (first, second) == (ForgetBan(BANS[0]), ForgetBan(BANS[1]))
-    assert asked == AskBalancer(OTHER, frozenset(), {"nic": OURS}, ())
-
-
-def test_bans_of_another_irqbalance_are_its_own(host: Host) -> None:
+def test_bans_end_with_their_irqbalance_and_are_none_of_another(host: Host) -> None:
     host.find(PID, OTHER)
     assert host.read(*OURS, pid=OTHER, bans=HELD) == []
     doubted = HELD._replace(doubtful=frozenset(BANS))
     assert host.read(*OURS, pid=OTHER, bans=doubted) == []
-    host.changes(armed=False)
-    assert host.read(pid=OTHER, bans=HELD) == []
+    host.find(OTHER)
+    first, second, asked = host.read(pid=OTHER, bans=HELD)
+    assert (first, second) == (ForgetBan(BANS[0]), ForgetBan(BANS[1]))
+    assert asked == AskBalancer(OTHER, frozenset(), {"nic": OURS}, ())
 
 
 def test_what_it_was_not_heard_to_take_is_settled_by_what_it_says_now(host: Host) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,12 +17,10 @@ from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory, RulesInForce
 from atfnd.model import (
-    ActionKind,
     Connected,
     Connecting,
     FlowKey,
     FlowRule,
-    FlowState,
     Mode,
     NicView,
     Placement,
@@ -62,29 +61,11 @@ def owning(threads: dict[int, Thread]) -> dict[int, Owned]:
 
 
 def placed(
-    known_to: Memory,
-    event: Connecting | None = None,
-    *,
-    nic: NicView = NIC,
-    rule: FlowRule | None = STRICT,
-    rss_queue: int | None = 0,
-    distances: Distances | None = None,
-) -> Wanted | None:
-    distances = known(1, 2, 3) if distances is None else distances
+    known_to: Memory, event: Connecting | None = None, *, nic: NicView = NIC,
+    rule: FlowRule | None = STRICT, rss_queue: int | None = 0, distances: Distances | None = None,
+) -> Wanted | None:  # fmt: skip
+    distances = known(1) if distances is None else distances
     return birth.connecting(event or syn(), nic, rule, rss_queue, distances, known_to, 70)
-
-
-def test_a_connect_goes_to_its_threads_queue() -> None:
-    memory_ = memory()
-    born = placed(memory_)
-    assert born is not None
-    action = born.action
-    assert (action.kind, action.key, action.old, action.new) == (ActionKind.INSERT, key(1), 0, 2)
-    assert born[1:5] == (Mode.STRICT, frozenset({0}), frozenset({0}), True)
-    assert born.first_data_ns == 50 + FAR_NS
-    entry = memory_.table.get(key(1))
-    assert entry is not None
-    assert (entry.state, entry.cookie) == (FlowState.WANTED, 1001)
 
 
 def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
@@ -93,35 +74,28 @@ def test_the_queue_a_thread_owns_goes_before_that_of_its_cpu() -> None:
     born = placed(memory_)
     assert born is not None
     assert born.action.new == 3
+    assert born[1:5] == (Mode.STRICT, frozenset({0}), frozenset({0}), True)
+    assert born.first_data_ns == 50 + FAR_NS
     memory_ = memory()
     memory_.nics["nic"].owned = owning({0: THREAD})
     assert placed(memory_) is None  # RSS delivers there by itself
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"rule": None},
-        {"rule": replace(STRICT, placement=Placement.LEAVE)},
-        {"nic": replace(NIC, armed=False)},
-        {"nic": replace(NIC, budget=0)},
-        {"nic": replace(NIC, caps=replace(NIC.caps, filters=False))},
-        {"rss_queue": 2},
-        {"event": syn(cpu=9)},  # where no queue is delivered
-        {"distances": Distances()},
-    ],
-    ids=["no rule", "left", "not armed", "no budget", "no rules", "rss", "no queue", "unknown"],
-)
-def test_what_is_not_wanted_or_possible_leaves_no_trace(change: dict[str, object]) -> None:
+NOT_WANTED: dict[str, dict[str, Any]] = {
+    "no rule": {"rule": None},
+    "left": {"rule": replace(STRICT, placement=Placement.LEAVE)},
+    "no budget": {"nic": replace(NIC, budget=0)},
+    "no filters": {"nic": replace(NIC, caps=replace(NIC.caps, filters=False))},
+    "RSS has it right": {"rss_queue": 2},
+    "no queue is delivered there": {"event": syn(cpu=9)},
+}
+
+
+@pytest.mark.parametrize("change", NOT_WANTED)
+def test_what_is_not_wanted_or_possible_leaves_no_trace(change: str) -> None:
     memory_ = memory()
-    assert placed(memory_, **change) is None  # type: ignore[arg-type]
+    assert placed(memory_, **NOT_WANTED[change]) is None
     assert len(memory_.table) == 0
-
-
-def test_an_unknown_remote_is_no_matter_where_order_is_not_strict() -> None:
-    born = placed(memory(), rule=replace(STRICT, order=Mode.BOUNDED), distances=Distances())
-    assert born is not None
-    assert born.first_data_ns is None
 
 
 def test_of_a_connect_that_was_left_to_rss_nothing_is_kept_once_it_is_answered() -> None:

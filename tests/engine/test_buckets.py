@@ -9,9 +9,6 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.engine.command import actions_of
-from atfnd.engine.engine import Engine
-from atfnd.engine.event import EntriesDue, EntriesLeftAlone, EntriesWritten, Event, TakenUp
 from atfnd.engine.indirection import entries
 from atfnd.engine.placement import steer
 from atfnd.engine.plan import copy_of, foreseen
@@ -28,7 +25,6 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.reason import Code
-from tests.engine.standing import like
 from tests.engine.test_steer import HOLD_NS, memory
 from tests.values import NIC, RULE, flow, key, seen
 
@@ -80,30 +76,6 @@ def line(known: Memory, number: int) -> tuple[FlowState, str]:
     found = known.table.get(key(number))
     assert found is not None
     return found.state, str(found.why)
-
-
-class SteppedEngine:
-    """The engine with one flow on CPU 3, whose entry is 1."""
-
-    def __init__(self) -> None:
-        self.known = memory()
-        self.engine = Engine(self.known)
-        self.nic = VIEW
-        self.become()
-        used(VIEW, self.known, 1, cpu=3, now_ns=1)
-
-    def tell(self, event: Event) -> Plan:
-        return tuple(a for each in self.engine.handle(event, 5) for a in actions_of(each))
-
-    def become(self, **changes: object) -> None:
-        self.nic = replace(self.nic, **changes)  # type: ignore[arg-type]
-        for event in like(self.nic):
-            self.tell(event)
-        self.nic = self.engine.views["nic"]
-
-    @property
-    def waiting(self) -> set[FlowKey]:
-        return {*self.known.table.planned("nic")}
 
 
 def test_an_entry_is_held_after_a_move_and_then_follows() -> None:
@@ -225,30 +197,6 @@ def test_with_another_key_what_was_known_of_entries_is_forgotten() -> None:
     entries.look(other, known)
     plan = entries.plan(other, lambda key: 2, known, 2)  # nor is it held: that was another entry
     assert table(plan) == (0, 1, 3, 3, 0, 1, 2, 3)
-
-
-def test_a_table_that_another_program_wrote_is_left_to_it_until_the_nic_is_taken_up() -> None:
-    stepped = SteppedEngine()
-    plan = stepped.tell(EntriesDue("nic"))
-    stepped.become(rss=Rss(KEY, table(plan)))
-    stepped.tell(EntriesWritten("nic", VIEW.rss, [Outcome(plan[0], 5, 0, None, "")]))
-    stepped.become(manual=frozenset({"rss"}))
-    stepped.tell(EntriesLeftAlone("nic"))
-    why = "another program changed the indirection table: left alone until atfnctl resume"
-    assert line(stepped.known, 1) == (FlowState.MANUAL, why)
-    stepped.become(manual=frozenset())
-    stepped.tell(TakenUp("nic"))
-    assert stepped.waiting == set()
-    stepped.tell(TakenUp("nic", manual=True))
-    assert stepped.waiting == {key(1)}
-
-
-def test_two_of_a_kind_do_not_take_turns() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1, size=1000)
-    nic = turned(VIEW, known, 1)
-    used(nic, known, 9, cpu=2, now_ns=2, size=1100)
-    assert entries.plan(nic, entry_of, known, 10 * HOLD_NS) == ()
 
 
 def test_a_flow_with_a_filter_is_not_led_by_its_entry() -> None:

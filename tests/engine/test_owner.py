@@ -36,24 +36,8 @@ def look(
     return who(after), [(follow.queue, follow.cpu) for follow in follows]
 
 
-def test_a_queue_that_has_just_followed_stays() -> None:
-    just, rested = Lent(moved_ns={0: NOW_NS - 99}), Lent(moved_ns={0: NOW_NS - 100})
-    assert look(owned((0, 7)), owner(7, cpu=3), lent=just) == ({0: 7}, [])
-    assert look(owned((0, 7)), owner(7, cpu=3), lent=rested) == ({0: 7}, [(0, 3)])
-    assert (
-        look(owned(), owner(7, cpu=3), lent=Lent(moved_ns={0: NOW_NS - 99, 1: NOW_NS - 99}))[1]
-        == []
-    )
-
-
 def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
     assert look(owned((0, 7)), owner(7, cpu=3, used_ns=NOW_NS - 1000)) == ({0: 7}, [])
-
-
-def test_a_newcomer_must_be_busier_by_a_quarter() -> None:
-    before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=100), owner(2, 1, load=200))
-    assert look(before, *old, owner(3, 2, load=125))[0] == {0: 1, 1: 2}
-    assert look(before, *old, owner(3, 2, load=126))[0] == {0: 3, 1: 2}
 
 
 def test_a_frame_more_does_not_take_a_queue_by_the_terms_in_use() -> None:
@@ -75,30 +59,9 @@ def test_a_queue_is_not_taken_from_who_has_just_got_it() -> None:
     assert look(before, owner(1, 0), owner(2, 1), owner(3, 2, load=999))[0] == {0: 1, 1: 2}
 
 
-def test_the_queue_of_a_thread_that_ends_waits_and_goes_home() -> None:
-    lent = Lent(homes={0: 2, 1: 1})
-    assert look(owned((0, 7), (1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [])
-    assert lent.free_ns == {0: NOW_NS}
-    lent.free_ns[0] = NOW_NS - 1999
-    assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [])
-    lent.free_ns[0] = NOW_NS - 2000
-    assert look(owned((1, 8)), owner(8, cpu=1), lent=lent) == ({1: 8}, [(0, 2)])
-
-
 def test_a_queue_stays_where_its_home_is_offline() -> None:
     lent = Lent(homes={0: 2}, free_ns={0: 0})
     assert look(owned(), online=frozenset({0, 1}), lent=lent) == ({}, [])
-
-
-def test_queues_that_have_only_changed_places_stay() -> None:
-    """Flows were placed on them where they are now."""
-    lent = Lent(homes={0: 0, 1: 1}, free_ns={0: 0, 1: 0})
-    assert assign({}, (), {0: 1, 1: 0}, ONLINE, TERMS, NOW_NS, lent)[1] == ()
-    [home] = assign({}, (), {0: 1, 1: 1}, ONLINE, TERMS, NOW_NS, lent)[1]
-    assert (home.queue, home.cpu) == (0, 0)
-    two_each: dict[int, int | None] = {0: 0, 1: 1, 2: 0, 3: 1}
-    lent = Lent(homes={0: 0, 1: 0, 2: 1, 3: 1}, free_ns=dict.fromkeys(two_each, 0))
-    assert assign({}, (), two_each, ONLINE, TERMS, NOW_NS, lent)[1] == ()
 
 
 def test_a_fork_owns_nothing_that_its_parent_owns() -> None:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from atfnd.engine import audit
-from atfnd.engine.filters import port_filters
+from atfnd.engine.filters import aggregate, budget, port_filters
 from atfnd.engine.filters.listeners import Listeners
 from atfnd.engine.placement import renew, steer
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
-    Accepted,
+    Action,
     ActionKind,
     Caps,
     Filter,
@@ -68,6 +69,12 @@ class Server:
             self.nic, lambda _, comm: self.rule, self.listeners, uses, self.memory, now_ns
         )
 
+    def read_by_two(self) -> None:
+        """Its filter is written, and then two threads read its connections."""
+        self.done(self.look())
+        for thread in (THREAD, OTHER):
+            self.reads(thread, SECOND_NS)
+
     def done(self, births: tuple[Wanted, ...], at_ns: int = 10) -> None:
         for each in births:
             audit.record(
@@ -81,18 +88,6 @@ class Server:
     def why(self) -> str | None:
         found = self.listeners.why_not.get(PORT)
         return None if found is None else str(found)
-
-
-def test_a_new_listeners_port_goes_to_its_threads_queue() -> None:
-    server = Server()
-    (birth,) = server.look()
-    action = birth.action
-    assert (action.kind, action.key, action.new) == (ActionKind.INSERT, PORT, 2)
-    assert birth.origins == birth.rss == frozenset({0, 1, 2, 3})
-    assert birth.first_data_ns is not None
-    assert birth.first_data_ns > 10
-    server.done((birth,))
-    assert server.look() == ()
 
 
 def test_ports_on_one_cpu_have_queues_of_their_own_while_there_are_any() -> None:
@@ -177,54 +172,11 @@ def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gon
     assert goes() == [key(1)]
 
 
-def test_one_that_was_on_its_way_is_known_by_its_queue() -> None:
-    server = Server()
-    born = server.look()
-    napis = {0: 100, 1: 101, 2: 102, -1: None}
-    through = {queue: Accepted(9, 1001, key(1), napi) for queue, napi in napis.items()}
-    for event in through.values():  # its port's rule is not written yet, and would move it
-        assert port_filters.exposed(event, EXACT_WINS, server.listeners, server.memory) == [PORT]
-    server.done(born)
-    for queue, event in through.items():
-        assert port_filters.exposed(event, EXACT_WINS, server.listeners, server.memory) == [
-            PORT
-        ] * (queue != 2)
-    server.memory.table.put(flow(1, location=4, target_queue=1))
-    assert port_filters.exposed(through[1], EXACT_WINS, server.listeners, server.memory) == []
-
-
-def test_the_rule_of_a_port_that_comes_to_be_read_by_two_threads_is_taken_back() -> None:
-    server = Server()
-    server.done(server.look())
-    server.reads(THREAD, SECOND_NS)
-    server.reads(OTHER, SECOND_NS)
-    came, elsewhere = connection(1, 2), connection(2, 0)
-    server.memory.table.put(flow(2, location=4, target_queue=0, app_cpu=0))
-    pin, delete = server.look(came, elsewhere, now_ns=2 * SECOND_NS)
-    assert (pin.action.kind, pin.action.key, pin.action.new) == (ActionKind.INSERT, key(1), 2)
-    assert pin.origins == frozenset({2})  # it keeps its queue
-    assert (delete.action.kind, delete.action.key, delete.live) == (ActionKind.DELETE, PORT, True)
-    assert delete.first_data_ns is not None
-    assert server.look(came, elsewhere, now_ns=2 * SECOND_NS) == ()
-    through = {queue: Accepted(9, 1003, key(3), 100 + queue) for queue in (0, 2)}
-    known = {
-        queue: port_filters.exposed(event, EXACT_WINS, server.listeners, server.memory)
-        for queue, event in through.items()
-    }
-    assert known == {0: [], 2: [PORT]}
-    server.done((pin, delete))
-    assert server.entry() is None
-    assert server.look(came, elsewhere, now_ns=3 * SECOND_NS) == ()
-    assert "both read" in (server.why or "")
-
-
 def test_of_many_connections_some_get_their_rule_at_each_look() -> None:
     server = Server()
     server.nic = replace(EXACT_WINS, budget=100)
     server.memory = memory(capacity=100)
-    server.done(server.look())
-    server.reads(THREAD, SECOND_NS)
-    server.reads(OTHER, SECOND_NS)
+    server.read_by_two()
     live = [connection(number, 2) for number in range(20)]
     first = server.look(*live, now_ns=2 * SECOND_NS)
     assert {birth.action.kind for birth in first} == {ActionKind.INSERT}
@@ -259,29 +211,6 @@ def test_an_adopted_rule_of_a_listener_found_later_stays() -> None:
     assert server.entry() is not None
 
 
-@pytest.mark.parametrize("moves", [True, False])
-def test_a_rule_that_moves_flows_is_no_birth(moves: bool) -> None:
-    """They have sent data through another queue: only a hold proves that it has drained."""
-    server = Server()
-    server.nic = replace(EXACT_WINS, budget=10)
-    server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
-    waits = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=key(9)._replace(local_port=80))
-    led = flow(1)._replace(state=FlowState.STEERED, location=1, target_queue=1)
-    moved = [flow(n, state=FlowState.OVERFLOW, app_cpu=1) for n in (1, 2)]
-    for each in (waits, *(moved if moves else [led])):
-        server.memory.table.put(each)
-    uses = [connection(n, 3 if moves else 1) for n in (1, 2)][: 1 + moves]
-    [birth] = server.look(*uses, now_ns=10 * SECOND_NS)
-    assert birth.action.key == PORT
-    assert (birth.first_data_ns is None) is moves
-
-
-def test_a_process_that_forks_before_its_rule_is_written_gets_none() -> None:
-    server = Server()
-    server.listeners.forked(THREAD.pid)
-    assert server.look() == ()
-
-
 def test_a_rule_for_all_addresses_stays_when_its_port_listens_on_one() -> None:
     anywhere = PORT._replace(local=bytes(4))
     server = Server(listening(1, anywhere))
@@ -298,8 +227,76 @@ def test_a_rule_for_all_addresses_stays_when_its_port_listens_on_one() -> None:
 def test_a_connection_that_was_seen_elsewhere_keeps_the_rule_of_its_port() -> None:
     """Another port's rule may have it, or it has had no packet since."""
     server = Server()
-    server.done(server.look())
-    server.reads(THREAD, SECOND_NS)
-    server.reads(OTHER, SECOND_NS)
+    server.read_by_two()
     assert server.look(connection(1, 0), now_ns=2 * SECOND_NS) == ()
     assert len(server.look(connection(1, 2), now_ns=3 * SECOND_NS)) == 2
+
+
+# Few filters, many flows of one port: one rule serves them, and every flow stays where it is.
+
+RULED = flow(1, state=FlowState.STEERED, location=1, target_queue=1, app_cpu=1, moved_ns=1)
+WAITS = flow(9, state=FlowState.OVERFLOW, thread=OTHER, key=key(9)._replace(local_port=80))
+
+
+def short(*flows: Flow, queue: int | None = 1) -> Server:
+    """Filters are short, thread 100 owns queue 1, and the port's rule leads there, if to any."""
+    server = Server()
+    server.nic = replace(EXACT_WINS, budget=10)
+    server.memory.nics["nic"].owned = owning({1: THREAD, 2: OTHER})
+    if queue is not None:
+        port = RULED._replace(key=PORT, cookie=1, thread=None, location=50, target_queue=queue)
+        server.memory.table.put(port)
+    for each in (WAITS, *flows):
+        server.memory.table.put(each)
+    return server
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_rule_that_moves_flows_is_no_birth(moves: bool) -> None:
+    """They have sent data through another queue: only a hold proves that it has drained."""
+    moved = [flow(n, state=FlowState.OVERFLOW, app_cpu=1) for n in (1, 2)]
+    server = short(*(moved if moves else [RULED]), queue=None)
+    uses = [connection(n, 3 if moves else 1) for n in (1, 2)][: 1 + moves]
+    [birth] = server.look(*uses, now_ns=10 * SECOND_NS)
+    assert birth.action.key == PORT
+    assert birth.origins == birth.rss == frozenset({0, 1, 2, 3})
+    assert (birth.first_data_ns is None) is moves
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_queue": 3},  # not moved yet
+        {"thread": OTHER},  # another owner's
+        {"thread": None},  # nobody's: it would want a rule again
+        {"rule_name": "another"},
+        {"moved_ns": 9 * SECOND_NS},
+        {"state": FlowState.MANUAL},
+    ],
+)
+def test_what_may_want_another_queue_keeps_its_rule(changes: dict[str, Any]) -> None:
+    server = short(RULED._replace(**changes), RULED._replace(key=key(2), cookie=1002, location=2))
+    births = server.look(connection(1, 1), connection(2, 1), now_ns=10 * SECOND_NS)
+    gone = {each.action.key for each in births if each.action.kind is ActionKind.DELETE}
+    assert gone == {key(2)}
+
+
+@pytest.mark.parametrize(("queue", "stranded"), [(None, True), (2, True), (1, False)])
+def test_flows_whose_ports_rule_is_gone_or_leads_elsewhere_ask_for_their_own(
+    queue: int | None, stranded: bool
+) -> None:
+    server = short(led := flow(1, state=FlowState.PORT, target_queue=1), queue=queue)
+    aggregate.stranded(server.nic, server.memory, 7)
+    found = server.memory.table.get(key(1))
+    assert found is not None
+    wants = led._replace(state=FlowState.OVERFLOW, target_queue=None, why=found.why)
+    assert found == (wants if stranded else led)
+    assert server.memory.table.due_ns(key(1)) == (7 if stranded else None)  # at once
+
+
+def test_one_that_gets_its_own_now_does_not_ask_for_it() -> None:
+    server = short(led := flow(1, state=FlowState.PORT, target_queue=1), queue=None)
+    insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, Code.UNSAID(), "")
+    budget.ask(insert, server.memory)  # it gets one now
+    aggregate.stranded(server.nic, server.memory, 7)
+    assert server.memory.table.get(key(1)) == led

@@ -220,18 +220,6 @@ def test_a_violation_makes_the_timer_longer_and_the_flow_rest(nic: SteppedNic) -
     assert any(isinstance(each, Write) for each in nic(TimerDue(), 2 * TIMES.hold_down_ns))
 
 
-def test_settings_wait_for_moves_and_moves_for_settings(nic: SteppedNic) -> None:
-    wanted = to(0, Mode.IMMEDIATE)
-    nic(wanted)
-    assert nic(Wanted(SETTING, Mode.STRICT)) == ()
-    assert nic(to(1, Mode.IMMEDIATE)) == ()
-    nic.written(wanted)
-    assert nic(TimerDue(), TIMES.verify_ns)[-1] == Write(SETTING)
-    outcome = Outcome(SETTING, nic.now_ns, 0, None, "")
-    more = nic(Written(outcome, nic.now_ns, nic.now_ns))
-    assert Write(to(1, Mode.IMMEDIATE).action) in more
-
-
 def test_a_queue_is_not_moved_while_a_flow_leaves_it(nic: SteppedNic) -> None:
     nic(to(0, Mode.STRICT))
     action = Action(ActionKind.QUEUE_CPU, "nic", None, None, 0, 3, Code.UNSAID(), "", queue=0)
@@ -363,72 +351,74 @@ def test_a_channel_is_taken_away_under_a_move(nic: SteppedNic) -> None:
     assert (dict(nic.device.live), dict(nic.device.timers_ns)) == ({}, {})
 
 
-class TestDisturbed:
-    """Another program deletes or changes the filter in the middle of a move: it is not ours that
-    packets are late by, and it teaches nothing."""
+# Another program deletes or changes the filter in the middle of a move: it is not ours that packets
+# are late by, and it teaches nothing.
 
-    def taught(self, nic: SteppedNic) -> bool:
-        records = dict(nic.device.records).values()
-        return bool(nic.device.timers_ns) or any(record.strikes for record in records)
 
-    def end(self, nic: SteppedNic) -> Ended:
-        [ended] = [each for each in nic.commands if isinstance(each, Ended)]
-        return ended
+def disturbed(nic: SteppedNic) -> Ended:
+    """How the move ended, which taught nothing."""
+    [ended] = [each for each in nic.commands if isinstance(each, Ended)]
+    assert (ended.verdict, ended.violations) == (Verdict.RESYNC, 0)
+    records = dict(nic.device.records).values()
+    assert not nic.device.timers_ns
+    assert not any(record.strikes for record in records)
+    assert dict(nic.device.live) == {}
+    return ended
 
-    @pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
-    def test_after_the_write(self, nic: SteppedNic, mode: Mode) -> None:
-        wanted = to(0, mode)
-        nic(wanted)
-        if mode is Mode.STRICT:
-            nic(QueueHeld(1, nic.now_ns))
-        nic.written(wanted)
-        if mode is Mode.STRICT:
-            for _ in range(3):
-                nic(Polled(0, nic.now_ns, 0, 64), 50_000)
-            nic(Released(1, True))
-        nic(Seen(key(0), 1, nic.now_ns))
-        assert nic(Violated(key(0), 3, nic.now_ns + 1_000)) == (Reread(key(0), 7, 1),)
-        nic(Disturbed(key(0)))
-        ended = self.end(nic)
-        assert (ended.verdict, ended.violations) == (Verdict.RESYNC, 0)
-        assert not self.taught(nic)
-        assert dict(nic.device.live) == {}
 
-    def test_packets_that_come_as_before(self, nic: SteppedNic) -> None:
-        """Not that the filter had no effect."""
-        wanted = to(0, Mode.IMMEDIATE)
-        nic(wanted)
-        nic.written(wanted)
-        late_ns = nic.device.timer_ns(frozenset({0})) + 1
-        assert nic(Seen(key(0), 0, nic.now_ns + late_ns), late_ns) == (Reread(key(0), 7, 1),)
-        assert nic(Seen(key(0), 0, nic.now_ns + 1), 1) == ()  # asked once
-        nic(Disturbed(key(0)))
-        assert nic.verdicts() == [Verdict.RESYNC]
-        assert not self.taught(nic)
+@pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
+def test_another_program_changes_a_filter_after_its_write(nic: SteppedNic, mode: Mode) -> None:
+    wanted = to(0, mode)
+    nic(wanted)
+    if mode is Mode.STRICT:
+        nic(QueueHeld(1, nic.now_ns))
+    nic.written(wanted)
+    if mode is Mode.STRICT:
+        for _ in range(3):
+            nic(Polled(0, nic.now_ns, 0, 64), 50_000)
+        nic(Released(1, True))
+    nic(Seen(key(0), 1, nic.now_ns))
+    assert nic(Violated(key(0), 3, nic.now_ns + 1_000)) == (Reread(key(0), 7, 1),)
+    nic(Disturbed(key(0)))
+    disturbed(nic)
 
-    @pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
-    def test_before_the_write(self, nic: SteppedNic, mode: Mode) -> None:
-        """The rewrite finds nothing: RSS delivers, and what is late is late by that."""
-        wanted = to(0, mode)
-        nic(wanted)
-        if mode is Mode.STRICT:
-            nic(QueueHeld(1, nic.now_ns))
-        left = "another program deleted its filter, or replaced it: delivered by RSS"
-        outcome = Outcome(wanted.action, nic.now_ns, errno.ENOENT, None, left)
-        nic(Written(outcome, nic.now_ns, nic.now_ns))
-        if mode is Mode.STRICT:
-            assert nic.commands == (Release(1),)
-            nic(Released(1, True))
-        assert (self.end(nic).verdict, str(self.end(nic).why)) == (Verdict.RESYNC, left)
-        assert not self.taught(nic)
 
-    def test_while_it_waits_for_a_gap(self, nic: SteppedNic) -> None:
-        """It is not written any more: what was decided was decided on something else."""
-        nic.device = nic.device._replace(port=PORT._replace(holds_max=0))
-        nic(to(0, Mode.BOUNDED))
-        nic(Violated(key(0), 2, nic.now_ns + 5_000), 5_000)
-        assert (nic.verdicts(), self.end(nic).violations) == ([Verdict.RESYNC], 0)
-        assert not any(isinstance(each, Write) for each in nic.commands)
+def test_packets_that_come_as_before_do_not_say_that_a_filter_has_no_effect(
+    nic: SteppedNic,
+) -> None:
+    wanted = to(0, Mode.IMMEDIATE)
+    nic(wanted)
+    nic.written(wanted)
+    late_ns = nic.device.timer_ns(frozenset({0})) + 1
+    assert nic(Seen(key(0), 0, nic.now_ns + late_ns), late_ns) == (Reread(key(0), 7, 1),)
+    assert nic(Seen(key(0), 0, nic.now_ns + 1), 1) == ()  # asked once
+    nic(Disturbed(key(0)))
+    disturbed(nic)
+
+
+@pytest.mark.parametrize("mode", [Mode.IMMEDIATE, Mode.STRICT])
+def test_another_program_changes_a_filter_before_its_write(nic: SteppedNic, mode: Mode) -> None:
+    """The rewrite finds nothing: RSS delivers, and what is late is late by that."""
+    wanted = to(0, mode)
+    nic(wanted)
+    if mode is Mode.STRICT:
+        nic(QueueHeld(1, nic.now_ns))
+    left = "another program deleted its filter, or replaced it: delivered by RSS"
+    outcome = Outcome(wanted.action, nic.now_ns, errno.ENOENT, None, left)
+    nic(Written(outcome, nic.now_ns, nic.now_ns))
+    if mode is Mode.STRICT:
+        assert nic.commands == (Release(1),)
+        nic(Released(1, True))
+    assert str(disturbed(nic).why) == left
+
+
+def test_another_program_changes_a_filter_that_waits_for_a_gap(nic: SteppedNic) -> None:
+    """It is not written any more: what was decided was decided on something else."""
+    nic.device = nic.device._replace(port=PORT._replace(holds_max=0))
+    nic(to(0, Mode.BOUNDED))
+    nic(Violated(key(0), 2, nic.now_ns + 5_000), 5_000)
+    disturbed(nic)
+    assert not any(isinstance(each, Write) for each in nic.commands)
 
 
 # What stands in another move's way.

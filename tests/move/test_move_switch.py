@@ -1,222 +1,198 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""RFS of a queue is switched in order, with threads that are borrowed for it where it has none."""
+"""One ring whose RFS is switched, on or off, by its NAPI thread or by one that is borrowed for it.
+The real machine decides when; the write is what `program.rfs` makes of it.
+
+A poll takes packets into a list. For each it looks up whether the ring has RFS: then the packet
+goes to a backlog, which a softirq delivers at some time; those without stay in the list, and are
+delivered when the poll ends (netif_receive_skb_list_internal()). A poll that an interrupt began may
+last as long as it likes, also after a thread was lent.
+"""
 
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
 from atfnd.model import Action, Outcome
 from atfnd.move import device
-from atfnd.move.choose import switch_loan
-from atfnd.move.command import Command, Hold, Write
-from atfnd.move.device import NicMoves, due_ns
-from atfnd.move.event import Asleep, PortChanged, QueueHeld, Released, TimerDue, Wanted, Written
-from atfnd.move.loan import BORROWED, GIVEN_BACK
-from atfnd.move.port import Port, lent
+from atfnd.move.command import Write
+from atfnd.move.device import NicMoves
+from atfnd.move.event import Event, TimerDue, Wanted, Written
+from atfnd.move.loan import BORROWED
+from atfnd.move.port import Port
 from atfnd.move.verdict import Mode
-from tests.move.check import LENDS, PORT
-from tests.move.stepped import TIMES, SteppedNic, to
-from tests.move.switching import NEVER, Rules, check_switch
+from tests.move.check import LENDS, PORT, TIMES
+from tests.move.explore import Found, explore
 
-ON, OFF = "256", "0"
-TABLE = Action.of_setting("nic", "rps-sock-flow-entries", "32768")
-OF_EACH = LENDS._replace(
-    rings=tuple(ring._replace(loan=f"threaded:{index}") for index, ring in enumerate(LENDS.rings))
-)
-Written_ = list[tuple[str | None, str | None]]
+__all__: list[str] = []
 
-
-@pytest.fixture
-def nic() -> SteppedNic:
-    return on(LENDS)
+PACKETS = 3
+TICKS = 4
+NEVER = LENDS._replace(rings=tuple(ring._replace(loan=None) for ring in LENDS.rings))
+Steps = Iterator[tuple[str, "Ring"]]
 
 
-def on(port: Port) -> SteppedNic:
-    made = SteppedNic()
-    made.device = NicMoves(port, TIMES)
-    return made
+class Rules(NamedTuple):
+    """What `program.rfs` does, each of which can be left out."""
+
+    quiesces: bool = True  # B does not begin a poll until the write has returned
+    waits_for_polls: bool = True  # and one that is under way has ended
+    waits_for_backlogs: bool = True
 
 
-def rfs(queue: int = 0, value: str = ON) -> Action:
-    return Action.of_setting("nic", f"rps-flow-cnt:{queue}", value)
+ALL = Rules()
 
 
-def want(nic: SteppedNic, *actions: Action, after_ns: int = 0) -> Written_:
-    """What is written once all of these are wanted."""
-    commands: tuple[Command, ...] = ()
-    nic.now_ns += after_ns
-    for each in actions:
-        commands += nic(Wanted(each, Mode.STRICT))
-    return written(commands)
+class Ring(NamedTuple):
+    """`step` of a switch: what program.rfs has done of it."""
+
+    machine: NicMoves
+    threads: bool
+    rfs: bool
+    todo: tuple[Write, ...] = ()
+    step: int = 0
+    marked: tuple[int, ...] = ()  # backlog packets that are waited for
+    next: int = 0
+    ring: tuple[int, ...] = ()
+    taken: tuple[int, ...] | None = None  # by the poll under way, not looked up yet
+    listed: tuple[int, ...] = ()  # to be delivered when the poll ends
+    backlog: tuple[int, ...] = ()
+    last: int = -1
+    now: int = 1
+    faults: int = 0
+    overtaken: bool = False
+    verdict: str | None = None
+    wrong: str | None = None
 
 
-def written(commands: tuple[Command, ...]) -> Written_:
-    writes = (each.action for each in commands if isinstance(each, Write))
-    return [(each.setting, each.value) for each in writes]
+def check_switch(*, on: bool, port: Port = PORT, rules: Rules = ALL) -> Found:
+    """Visit every state of one switch; its verdict is `switched` or `refused`."""
+    action = Action.of_setting("nic", "rps-flow-cnt:0", "256" if on else "0")
+    rings = tuple(ring._replace(hands_on=not on) for ring in port.rings)
+    machine = NicMoves(port._replace(rings=rings), TIMES)
+    threads = bool(port.rings[0].thread)
+    first = _tell(Ring(machine, threads, not on), Wanted(action, Mode.STRICT))
+
+    def steps(state: Ring) -> Steps:
+        if not state.wrong:
+            yield from _daemon(state, action, rules)
+            yield from _nic(state, rules)
+
+    def broken(state: Ring, still: bool) -> str | None:
+        if state.overtaken:
+            return "InOrder: a packet was delivered after a later one"
+        if state.wrong or not still:
+            return state.wrong
+        if state.verdict is None:
+            return "FailOpen: the switch never ends"
+        return "FailOpen: threads are borrowed for ever" if state.threads != threads else None
+
+    return explore(first, steps, broken, lambda state: state.verdict)
 
 
-def done(nic: SteppedNic, setting: str, value: str, code: int = 0) -> Written_:
-    """The answer to a write, and what is written after it."""
-    asked = (*nic.device.loan.asked, *nic.device.turning)
-    action = next(each for each in asked if (each.setting, each.value) == (setting, value))
-    outcome = Outcome(action, nic.now_ns, code, None, "the kernel said no" if code else "")
-    return written(nic(Written(outcome, nic.now_ns, nic.now_ns)))
+def _tell(state: Ring, event: Event) -> Ring:
+    machine, commands = device.step(state.machine, event, state.now)
+    writes = tuple(each for each in commands if isinstance(each, Write))
+    return state._replace(machine=machine, todo=state.todo + writes)
 
 
-def switched(nic: SteppedNic, queue: int = 0, value: str = ON) -> None:
-    """RFS is on, by threads that are lent."""
-    assert want(nic, rfs(queue, value)) == [("threaded", BORROWED)]
-    assert done(nic, "threaded", BORROWED) == [(f"rps-flow-cnt:{queue}", value)]
-    assert done(nic, f"rps-flow-cnt:{queue}", value) == []
+def _answer(state: Ring, write: Write, code: int = 0) -> Ring:
+    outcome = Outcome(write.action, state.now, code, None, "refused")
+    done = state._replace(todo=tuple(each for each in state.todo if each != write))
+    return _tell(done, Written(outcome, state.now, state.now))
 
 
-def test_a_switch_waits_until_threads_are_borrowed(nic: SteppedNic) -> None:
-    switched(nic)
-    assert nic.device.port.rings[0].hands_on
-    assert not nic.device.settings
+def _daemon(state: Ring, action: Action, rules: Rules) -> Steps:
+    for write in state.todo:  # whichever first, and one beside the other
+        if write.action == action:
+            yield from _switch(state, write, rules)
+        elif not state.step or write.action.value != BORROWED:
+            yield from _lend(state, write)
+    due_ns = device.due_ns(state.machine)
+    if due_ns is not None and due_ns <= state.now and not (state.todo and state.step == 0):
+        yield f"it is {state.now}", _tell(state, TimerDue())
+    if state.now < TICKS and not any(_lends(each) for each in state.todo):
+        yield "the clock goes on", state._replace(now=state.now + 1)
+    elif state.now == TICKS and due_ns is not None and due_ns > state.now and not state.todo:
+        yield "the clock goes to its end", state._replace(now=due_ns)
 
 
-def test_a_queue_with_a_thread_of_its_own_borrows_nothing() -> None:
-    nic = on(PORT)
-    assert want(nic, rfs()) == [("rps-flow-cnt:0", ON)]
+def _lends(write: Write) -> bool:
+    return (write.action.setting or "").startswith("threaded")
 
 
-def test_threads_are_given_back_when_nothing_was_switched_for_a_while(nic: SteppedNic) -> None:
-    switched(nic)
-    assert want(nic, rfs(1), after_ns=TIMES.loan_linger_ns * 3 // 4) == [("rps-flow-cnt:1", ON)]
-    assert done(nic, "rps-flow-cnt:1", ON) == []
-    assert written(nic(TimerDue(), TIMES.loan_linger_ns * 3 // 4)) == []
-    assert written(nic(TimerDue(), TIMES.loan_linger_ns)) == [("threaded", GIVEN_BACK)]
-    done(nic, "threaded", GIVEN_BACK)
-    hands_on = [ring.hands_on for ring in nic.device.port.rings]
-    assert hands_on == [True, True, False]
-    assert [ring.thread for ring in nic.device.port.rings] == [False] * 3
+def _lend(state: Ring, write: Write) -> Steps:
+    on = write.action.value == BORROWED
+    if not on and state.step:
+        yield "threads are given back", state._replace(wrong="I8: given back under a hold")
+        return
+    after = _answer(state._replace(threads=on), write)
+    yield ("threads poll from now on" if on else "interrupts poll from now on"), after
+    if on and not state.faults:
+        yield "nothing is lent", _answer(state._replace(faults=1), write, errno.EIO)
 
 
-def test_nothing_is_given_back_while_a_setting_is_written(nic: SteppedNic) -> None:
-    want(nic, rfs())
-    done(nic, "threaded", BORROWED)
-    assert written(nic(TimerDue(), TIMES.loan_max_ns)) == []
+def _switch(state: Ring, write: Write, rules: Rules) -> Steps:
+    """What `program.rfs.switch` does, step by step."""
+    ring = state.machine.port.rings[0]
+    if state.step == 0 and not state.threads:
+        # A ring that might have had a thread, and nothing had been refused.
+        asked = ring.loan is None or state.faults
+        wrong = None if asked else "I8: a ring without a thread is to be quiesced"
+        refused = _answer(state, write, errno.EOPNOTSUPP)
+        yield "it cannot be quiesced", refused._replace(verdict="refused", wrong=wrong)
+    elif state.step == 0:
+        if state.taken is None or not rules.waits_for_polls:
+            yield "it is quiesced", state._replace(step=1, marked=state.backlog)
+        if state.taken is not None and rules.waits_for_polls:
+            refused = _answer(state, write, errno.EAGAIN)
+            yield "a poll does not end", refused._replace(verdict="refused")
+    elif state.step == 1:
+        on = write.action.value != "0"
+        if on or not state.marked or not rules.waits_for_backlogs:
+            yield "it is written", state._replace(step=2, rfs=on)
+        else:
+            refused = _answer(state._replace(step=0, marked=()), write, errno.EAGAIN)
+            yield "the backlogs do not deliver", refused._replace(verdict="refused")
+    else:
+        done = _answer(state._replace(step=0, marked=()), write)
+        yield "it is released", done._replace(verdict="switched")
 
 
-def test_what_is_switched_while_threads_are_given_back_waits_for_the_answer(
-    nic: SteppedNic,
-) -> None:
-    switched(nic)
-    assert written(nic(TimerDue(), TIMES.loan_linger_ns)) == [("threaded", GIVEN_BACK)]
-    assert want(nic, rfs(1)) == []
-    assert done(nic, "threaded", GIVEN_BACK) == []
-    rest_ns = (due_ns(nic.device) or 0) - nic.now_ns
-    assert rest_ns == TIMES.loan_rest_ns
-    assert written(nic(TimerDue(), rest_ns)) == [("threaded", BORROWED)]
-    assert done(nic, "threaded", BORROWED) == [("rps-flow-cnt:1", ON)]
+def _nic(state: Ring, rules: Rules) -> Steps:
+    if state.next < PACKETS:
+        after = state._replace(next=state.next + 1, ring=(*state.ring, state.next))
+        yield f"packet {state.next} is in the ring", after
+    if state.taken is None and state.ring and not (state.step and rules.quiesces):
+        for count in range(1, len(state.ring) + 1):
+            after = state._replace(taken=state.ring[:count], ring=state.ring[count:])
+            yield f"a poll takes {state.ring[:count]}", after
+    elif state.taken:
+        packet, rest = state.taken[0], state.taken[1:]
+        if state.rfs:
+            backlog = (*state.backlog, packet)
+            yield f"{packet} goes to a backlog", state._replace(taken=rest, backlog=backlog)
+        else:
+            listed = (*state.listed, packet)
+            yield f"{packet} stays in the list", state._replace(taken=rest, listed=listed)
+    elif state.taken is not None:
+        after = state._replace(taken=None, listed=())
+        yield f"the poll ends with {state.listed}", _reaches(after, state.listed)
+    if state.backlog:
+        packet, rest = state.backlog[0], state.backlog[1:]
+        marked = tuple(each for each in state.marked if each != packet)
+        after = _reaches(state._replace(backlog=rest, marked=marked), (packet,))
+        yield f"a backlog delivers {packet}", after
 
 
-def test_what_waits_until_threads_may_be_borrowed_again_is_in_nobodys_way(nic: SteppedNic) -> None:
-    switched(nic)
-    nic(TimerDue(), TIMES.loan_linger_ns)
-    done(nic, "threaded", GIVEN_BACK)
-    assert want(nic, rfs(1)) == []
-    assert want(nic, TABLE) == [("rps-sock-flow-entries", "32768")]
-    assert done(nic, "rps-sock-flow-entries", "32768") == []
-    assert [each.action.key for each in nic(to(0, Mode.IMMEDIATE)) if isinstance(each, Write)]
-    assert [*nic.device.settings] == [rfs(1)]
-
-
-@pytest.mark.parametrize("code", [0, errno.EBUSY])
-def test_a_borrowed_thread_that_a_policy_asks_for_is_not_given_back(code: int) -> None:
-    nic, asked = on(OF_EACH), Action.of_setting("nic", "napi-thread:0", "2")
-    assert want(nic, rfs(0)) == [("threaded:0", BORROWED)]
-    done(nic, "threaded:0", BORROWED)
-    assert done(nic, "rps-flow-cnt:0", ON) == []
-    assert want(nic, asked) == [("napi-thread:0", "2")]
-    done(nic, "napi-thread:0", "2", code)
-    ring = nic.device.port.rings[0]
-    assert (ring.thread, ring.loan) == ((True, "threaded:0") if code else (None, None))
-    given = written(nic(TimerDue(), TIMES.loan_linger_ns))
-    assert given == ([("threaded:0", GIVEN_BACK)] if code else [])
-
-
-def test_the_threads_of_all_that_is_switched_are_borrowed_at_once() -> None:
-    nic = on(OF_EACH)
-    first = to(0, Mode.IMMEDIATE)
-    nic(first)
-    assert want(nic, rfs(0), rfs(2)) == []
-    nic.written(first)
-    asked = written(nic(TimerDue(), TIMES.verify_ns))
-    assert asked == [("threaded:0", BORROWED), ("threaded:2", BORROWED)]
-    assert done(nic, "threaded:0", BORROWED) == []
-    both = [("rps-flow-cnt:0", ON), ("rps-flow-cnt:2", ON)]
-    assert done(nic, "threaded:2", BORROWED) == both
-
-
-def test_where_nothing_is_lent_it_is_written_and_refused_as_without_threads(
-    nic: SteppedNic,
-) -> None:
-    assert want(nic, rfs()) == [("threaded", BORROWED)]
-    assert done(nic, "threaded", BORROWED, errno.EBUSY) == [("rps-flow-cnt:0", ON)]
-    assert done(nic, "rps-flow-cnt:0", ON, errno.EOPNOTSUPP) == []
-    assert not nic.device.port.rings[0].hands_on
-    assert want(nic, rfs(), after_ns=TIMES.loan_refused_ns // 2) == [("rps-flow-cnt:0", ON)]
-    done(nic, "rps-flow-cnt:0", ON, errno.EOPNOTSUPP)
-    again = want(nic, rfs(), after_ns=TIMES.loan_refused_ns)
-    assert again == [("threaded", BORROWED)]
-
-
-def test_where_the_policy_forbids_it_it_is_written_and_refused() -> None:
-    assert want(on(NEVER), rfs()) == [("rps-flow-cnt:0", ON)]
-
-
-def test_a_switch_waits_for_moves_and_is_held_by_their_loan(nic: SteppedNic) -> None:
-    wanted = to(0, Mode.STRICT)
-    assert written(nic(wanted)) == [("threaded", BORROWED)]
-    done(nic, "threaded", BORROWED)
-    assert want(nic, rfs(2)) == []
-    nic(QueueHeld(1, nic.now_ns))
-    nic.written(wanted)
-    nic(Asleep(0, nic.now_ns + 200_000), 200_000)
-    nic(Released(1, True), 1000)
-    end_ns = due_ns(nic.device) or 0
-    while nic.device.live:
-        nic(TimerDue(), max(end_ns - nic.now_ns, 0))
-        if nic.device.loan.asked:  # it lasts no longer for a setting that waits
-            done(nic, "threaded", GIVEN_BACK)
-        end_ns = due_ns(nic.device) or 0
-    nic(TimerDue(), TIMES.loan_rest_ns)
-    assert nic.device.loan.asked
-    assert done(nic, "threaded", BORROWED) == [("rps-flow-cnt:2", ON)]
-
-
-def test_a_move_waits_for_the_switch_and_is_held_by_its_loan(nic: SteppedNic) -> None:
-    want(nic, rfs(2))
-    assert nic(to(0, Mode.STRICT)) == ()
-    done(nic, "threaded", BORROWED)
-    assert [each for each in nic.commands if isinstance(each, Hold)] == []
-    done(nic, "rps-flow-cnt:2", ON)
-    assert [each.queue for each in nic.commands if isinstance(each, Hold)] == [1]
-
-
-def test_a_queue_that_has_a_thread_by_now_needs_none(nic: SteppedNic) -> None:
-    switched(nic)
-    nic(TimerDue(), TIMES.loan_linger_ns)
-    done(nic, "threaded", GIVEN_BACK)
-    want(nic, rfs(1))
-    nic(PortChanged(PORT))
-    assert written(nic(TimerDue())) == [("rps-flow-cnt:1", ON)]
-
-
-def test_only_a_switch_of_rfs_needs_a_thread() -> None:
-    assert switch_loan(rfs(1), LENDS) == "threaded"
-    assert switch_loan(rfs(1, OFF), OF_EACH) == "threaded:1"
-    assert switch_loan(rfs(1), PORT) is None
-    assert switch_loan(rfs(1), NEVER) is None
-    assert switch_loan(rfs(1), lent(LENDS, {"threaded"})) is None
-    assert switch_loan(rfs(3), LENDS) is None  # there is no such queue now
-    assert switch_loan(replace(rfs(1), setting="rps-cpus:1"), LENDS) is None
-    assert switch_loan(to(0, Mode.STRICT).action, LENDS) is None
+def _reaches(state: Ring, packets: tuple[int, ...]) -> Ring:
+    for packet in packets:
+        overtaken = state.overtaken or packet < state.last
+        state = state._replace(last=max(state.last, packet), overtaken=overtaken)
+    return state
 
 
 @pytest.mark.parametrize("port", [PORT, LENDS], ids=["thread", "borrowed"])
@@ -250,19 +226,19 @@ def test_each_rule_of_a_switch_is_needed(to_on: bool, rules: Rules, port: Port) 
     assert found.broken.startswith("InOrder"), str(found)
 
 
-def test_a_switch_that_does_not_wait_for_its_thread_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(device, "switch_loan", lambda action, port: None)
-    found = check_switch(on=True, port=LENDS)
-    assert found.broken is not None
-    assert found.broken.startswith("I8"), str(found)
+CHANGES = {
+    "no wait for a thread": ("switch_loan", lambda action, port: None),
+    "given back under a switch": (
+        "_loan_due_ns", lambda known: known.loan.due_ns(known.times),
+    ),
+}  # fmt: skip
 
 
-def test_threads_that_are_given_back_under_a_switch_are_caught(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_thread_that_is_not_there_is_caught(
+    change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "_loan_due_ns", lambda known: known.loan.due_ns(known.times))
+    monkeypatch.setattr(device, *CHANGES[change])
     found = check_switch(on=True, port=LENDS)
     assert found.broken is not None
     assert found.broken.startswith("I8"), str(found)
