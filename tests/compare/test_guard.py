@@ -115,10 +115,9 @@ def test_it_is_eager_at_first_and_under_suspicion() -> None:
 
 
 def test_setting_aside_may_cost_so_much_at_most() -> None:
-    guard = compared(Guard.armed(0.0), 1.0, 0.5, 10.0)
-    assert guard.due_s == 10.0 + 0.5 / PRICE_SHARE
-    lost = compared(guard, None, 5.0, 10.0)
-    assert lost.due_s == 10.0 + 5.0 / PRICE_SHARE
+    for ratio, price in ((1.0, 0.5), (None, 5.0)):
+        guard = compared(Guard.armed(0.0), ratio, price, 10.0)
+        assert guard.due_s == 10.0 + price / PRICE_SHARE
 
 
 def test_pairs_that_say_nothing_are_tried_again_ever_later() -> None:

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a measurement says of slots whose truth is known."""
+"""What a measurement says of slots whose truth is known; and the figures of a slot, from two
+readings."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atfnd.compare.figures import Figures
+from atfnd.compare.figures import Figures, figures, traffic_cpu_per_byte
 from atfnd.compare.pairs import LEAST_PAIRS, pairs_of, pairs_within, schedule
 from atfnd.compare.student import quantile
 from atfnd.compare.verdict import JUDGED, compare
-from atfnd.model import Compared, Effect, Figure, Measurement
+from atfnd.model import Compared, Effect, Figure, Measurement, ReadBytes, SlotReading, SocketRtt
+
+__all__: list[str] = []
 
 NOTHING: dict[Figure, float | None] = dict.fromkeys(Figure)
 USUAL = {Figure.CPU_PER_BYTE: 10.0, Figure.RTT: 200.0, Figure.THROUGHPUT: 1e6}
@@ -85,17 +90,15 @@ def test_quantiles_are_those_of_the_tables(freedom: int, t: float) -> None:
 
 
 @given(st.integers(1, 200), st.integers())
-def test_each_pair_of_slots_has_one_of_each(pairs: int, seed: int) -> None:
-    armed = schedule(pairs, Random(seed))
-    assert len(armed) == 2 * pairs
-    assert all(a != b for a, b in zip(armed[::2], armed[1::2], strict=True))
-
-
-@given(st.integers(1, 200), st.integers())
-def test_armed_comes_first_in_half_of_the_pairs(pairs: int, seed: int) -> None:
+def test_each_pair_of_slots_has_one_of_each_and_armed_comes_first_in_half(
+    pairs: int, seed: int
+) -> None:
     """Else a load that grows would favour one of them."""
-    first = sum(schedule(pairs, Random(seed))[::2])
-    assert abs(2 * first - pairs) <= pairs % 2
+    armed = schedule(pairs, Random(seed))
+    first, second = armed[::2], armed[1::2]
+    assert len(first) == pairs
+    assert all(a != b for a, b in zip(first, second, strict=True))
+    assert abs(2 * sum(first) - pairs) <= pairs % 2
 
 
 def test_in_which_of_them_is_chance() -> None:
@@ -120,15 +123,11 @@ def test_a_lost_slot_takes_its_pair_with_it() -> None:
     assert result.verdict is Effect.BETTER
 
 
-def test_a_pair_that_was_cut_short_or_has_two_of_a_kind_is_none() -> None:
-    some: list[tuple[bool, Figures | None]] = [(True, NOTHING), (False, NOTHING), (True, NOTHING)]
-    assert len(pairs_of(some)) == 1
-    assert pairs_of([(True, NOTHING), (True, NOTHING)]) == []
-
-
-def test_armed_and_paused_are_not_confused_whichever_comes_first() -> None:
+def test_pairs_are_of_one_armed_and_one_paused_slot_whichever_comes_first() -> None:
     a, b = NOTHING | {Figure.RTT: 1.0}, NOTHING | {Figure.RTT: 2.0}
     assert pairs_of([(True, a), (False, b)]) == pairs_of([(False, b), (True, a)]) == [(a, b)]
+    assert len(pairs_of([(True, a), (False, b), (True, a)])) == 1  # it was cut short
+    assert pairs_of([(True, a), (True, a)]) == []
     one = found(compare("eth0", [(a, b)]), Figure.RTT)
     assert (one.armed, one.paused, one.difference, one.low) == (1.0, 2.0, -1.0, None)
 
@@ -140,12 +139,6 @@ def test_too_few_pairs_decide_nothing() -> None:
     assert result.verdict is Effect.UNKNOWN
     assert result.sentence == "not known: it takes 4 whole pairs of slots, and these are 3"
     assert found(result, Figure.CPU_PER_BYTE).high is not None
-
-
-def test_without_packets_nothing_is_known() -> None:
-    result = compare("eth0", [(NOTHING, NOTHING)] * 9)
-    assert result.verdict is Effect.UNKNOWN
-    assert all((each.armed, each.paused, each.low) == (None, None, None) for each in result.figures)
 
 
 def test_a_figure_that_the_machine_does_not_give_is_named() -> None:
@@ -165,3 +158,124 @@ def test_the_sentence_has_the_figures_that_it_rests_on() -> None:
     result = compare("eth0", pairs_of(slots(Random(9), 20)))
     assert result.sentence.startswith("no difference was found: CPU per byte ")
     assert result.sentence.count("[") == len(JUDGED) == 3
+
+
+# The figures of one slot, from two readings.
+
+BEFORE = SlotReading(
+    at_ns=10**9,
+    busy_ns={0: 5_000_000, 1: 7_000_000},
+    network_ns={0: 1_000_000, 1: 0},
+    napi_ns={900: 10_000_000},
+    application_ns={41: 1_000_000, 42: 500_000},
+    daemon_ns=3_000_000,
+    packets=1_000,
+    bytes=1_000_000,
+    interrupts=50,
+    handoffs=7,
+    switches=100,
+    reads=ReadBytes(1000, 1000, 5),
+    sockets={1: SocketRtt(100, 250), 2: SocketRtt(100, 9_000)},
+)
+NOW = SlotReading(
+    at_ns=3 * 10**9,
+    busy_ns={0: 15_000_000, 1: 17_000_000},
+    network_ns={0: 2_000_000, 1: 1_000_000},
+    napi_ns={900: 13_000_000},
+    application_ns={41: 2_000_000, 42: 1_500_000},
+    daemon_ns=5_000_000,
+    packets=3_000,
+    bytes=5_000_000,
+    interrupts=150,
+    handoffs=27,
+    switches=500,
+    reads=ReadBytes(1900, 1100, 9),
+    sockets={1: SocketRtt(900, 300), 2: SocketRtt(100, 9_000), 3: SocketRtt(10, 500)},
+)
+
+PER_BYTE = Figure.CPU_PER_BYTE, Figure.NETWORK_CPU_PER_BYTE, Figure.APPLICATION_CPU_PER_BYTE
+
+
+def test_each_figure_is_what_its_name_says() -> None:
+    assert figures(BEFORE, NOW) == {
+        Figure.READ_LOCALITY: 0.9,  # of what was read meanwhile
+        Figure.CPU_PER_PACKET: 10_000.0,  # 20 ms of both CPUs for 2,000 packets
+        Figure.CPU_PER_BYTE: 5.0,
+        Figure.NETWORK_CPU: 2_500.0,  # softirqs 2 ms, the NAPI thread 3 ms
+        Figure.NETWORK_CPU_PER_BYTE: 1.25,
+        Figure.APPLICATION_CPU: 1_000.0,
+        Figure.APPLICATION_CPU_PER_BYTE: 0.5,
+        Figure.DAEMON_CPU: 0.001,
+        Figure.INTERRUPTS: 50.0,
+        Figure.HANDOFFS: 10.0,
+        Figure.SWITCHES: 200.0,
+        Figure.RTT: 400.0,  # of the two sockets that carried data; one is new
+        Figure.THROUGHPUT: 2_000_000.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "unknown"),
+    [
+        ("busy_ns", {Figure.CPU_PER_PACKET, Figure.CPU_PER_BYTE}),
+        ("network_ns", {Figure.NETWORK_CPU, Figure.NETWORK_CPU_PER_BYTE}),
+        ("napi_ns", {Figure.NETWORK_CPU, Figure.NETWORK_CPU_PER_BYTE}),
+        ("application_ns", {Figure.APPLICATION_CPU, Figure.APPLICATION_CPU_PER_BYTE}),
+        ("interrupts", {Figure.INTERRUPTS}),
+        ("handoffs", {Figure.HANDOFFS}),
+        ("switches", {Figure.SWITCHES}),
+        ("reads", {Figure.READ_LOCALITY}),
+        ("sockets", {Figure.RTT}),
+        ("bytes", {*PER_BYTE, Figure.THROUGHPUT}),
+    ],
+)
+@pytest.mark.parametrize("at", ["begin", "end"])
+def test_what_the_machine_does_not_say_is_unknown_and_nothing_else(
+    field: str, unknown: set[Figure], at: str
+) -> None:
+    nothing: dict[str, Any] = {field: None}
+    before = replace(BEFORE, **nothing) if at == "begin" else BEFORE
+    now = replace(NOW, **nothing) if at == "end" else NOW
+    said = figures(before, now)
+    assert {figure for figure, value in said.items() if value is None} == unknown
+
+
+def test_without_packets_nothing_is_said_per_packet() -> None:
+    idle = figures(BEFORE, replace(NOW, packets=BEFORE.packets, bytes=BEFORE.bytes))
+    assert idle[Figure.CPU_PER_PACKET] is idle[Figure.HANDOFFS] is None
+    assert idle[Figure.CPU_PER_BYTE] is None
+    assert idle[Figure.THROUGHPUT] == 0.0
+    assert idle[Figure.DAEMON_CPU] == 0.001
+    anew = figures(BEFORE, replace(NOW, packets=5))  # the counters of a driver that came again
+    assert (anew[Figure.CPU_PER_PACKET], anew[Figure.CPU_PER_BYTE]) == (None, 5.0)
+
+
+def test_a_thread_or_cpu_that_is_only_in_one_reading_does_not_count() -> None:
+    """All that it ever ran would."""
+    said = figures(BEFORE, replace(NOW, application_ns={41: 2_000_000, 77: 10**12}))
+    assert said[Figure.APPLICATION_CPU] == 500.0
+    busy = {**(NOW.busy_ns or {}), 2: 10**12}
+    assert figures(BEFORE, replace(NOW, busy_ns=busy))[Figure.CPU_PER_BYTE] == 5.0
+
+
+def test_a_machine_that_only_receives_has_no_round_trip_time_and_no_verdict_by_it() -> None:
+    """The kernel still says the time of the handshake; a connection of this slot has one, too."""
+    sockets = {**(BEFORE.sockets or {}), 3: SocketRtt(0, 700), 4: SocketRtt(1, 800)}
+    slot = figures(BEFORE, replace(NOW, sockets=sockets))
+    assert slot[Figure.RTT] is None
+    pairs = [({**slot, Figure.CPU_PER_BYTE: 4 + n / 100}, slot) for n in range(9)]
+    found = compare("eth0", pairs)
+    assert found.verdict is Effect.BETTER
+    assert found.sentence.endswith("round trip time is not known")
+    (shown,) = (each for each in found.figures if each.figure is Figure.RTT)
+    assert (shown.pairs, shown.armed, shown.verdict) == (0, None, Effect.UNKNOWN)
+
+
+def test_what_traffic_costs_is_not_what_else_runs() -> None:
+    """Softirqs 2 ms, the NAPI thread 3 ms, the applications 2 ms, atfnd 2 ms; 4 MB."""
+    assert traffic_cpu_per_byte(figures(BEFORE, NOW)) == 9e6 / 4e6
+    assert traffic_cpu_per_byte(figures(BEFORE, replace(NOW, busy_ns={0: 10**12}))) == 9e6 / 4e6
+    for part in ("network_ns", "napi_ns", "application_ns", "bytes"):
+        nothing: dict[str, Any] = {part: None}
+        assert traffic_cpu_per_byte(figures(BEFORE, replace(NOW, **nothing))) is None
+    assert traffic_cpu_per_byte(figures(NOW, NOW)) is None

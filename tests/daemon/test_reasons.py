@@ -16,7 +16,7 @@ from atfnd.observe.processes.threads import ended_threads
 from atfnd.serve.api.views import placed
 from atfnd.serve.explain.explain import explain
 from tests.diagnose.machines import topology
-from tests.engine.test_follow import LATER_NS, STRICT, WORKER, Machine
+from tests.engine.test_steer import LATER_NS, STRICT, WORKER, Machine
 from tests.serve.shown import flow, key, lab, rule
 from tests.values import key as number_key
 from tests.values import one_rule, seen

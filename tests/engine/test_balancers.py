@@ -11,8 +11,6 @@ import pytest
 from atfnd.engine.command import (
     AskBalancer,
     Command,
-    ConfirmBan,
-    ForgetBan,
     Log,
     LookAtInterrupts,
 )
@@ -25,7 +23,7 @@ from atfnd.engine.event import (
     NicLost,
 )
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Ban, Bans, Conflict, Policy, Queue
+from atfnd.model import Ban, Bans, Policy, Queue
 from tests.engine.standing import like
 from tests.values import NIC, RULE
 
@@ -75,30 +73,6 @@ def host() -> Host:
     return Host()
 
 
-def test_it_is_asked_for_what_it_does_not_leave_alone_and_is_ours_to_place(host: Host) -> None:
-    assert host.read(ADMINS, 40) == [
-        AskBalancer(PID, frozenset({ADMINS, 40}), {"nic": frozenset({41})}, ())
-    ]
-    assert host.read(*OURS) == host.read(*OURS, bans=HELD) == []
-    host.changes(manual=frozenset({"queue-cpu:0"}))
-    assert host.read() == [AskBalancer(PID, frozenset(), {"nic": frozenset({41})}, ())]
-    another = Conflict("another program steers it", "end that", blocks=True)
-    for nothing in ({"armed": False}, {"conflicts": (another,)}, {"queues": NIC.queues}):
-        host.changes(**nothing)
-        assert host.read() == []
-
-
-def test_one_that_agreed_before_a_restart_and_is_silent_now_has_moved_nothing() -> None:
-    again = Engine(Memory.of(Policy((), (RULE,), "auto", 64, 0, ())))
-    balancers, doubtful = again.memory.balancers, HELD._replace(doubtful=frozenset(BANS))
-    assert not balancers.may_have_moved(40, (PID,), HELD)
-    assert balancers.may_have_moved(40, (PID,), doubtful)
-    assert balancers.may_have_moved(40, (PID, OTHER), HELD)
-    again.handle(BalancersFound(frozenset({PID}), HELD), 0)
-    again.handle(BalancerRead(PID, None, HELD), 0)
-    assert not balancers.may_have_moved(40, (PID,), HELD)
-
-
 def test_it_may_have_moved_what_it_has_not_agreed_to_leave_alone(host: Host) -> None:
     assert host.may_have_moved(40)
     assert not host.may_have_moved(40, bans=NONE._replace(theirs=frozenset({40})))  # an admin's
@@ -145,34 +119,6 @@ def test_one_that_refuses_counts_as_another_program_and_that_is_logged_once(host
     assert [type(each) for each in host.answer(asked)] == [Log, LookAtInterrupts]
     [asked] = host.read()
     assert [type(each) for each in host.answer(asked, "it does not listen")] == [Log]
-
-
-def test_bans_end_with_their_irqbalance_and_are_none_of_another(host: Host) -> None:
-    host.find(PID, OTHER)
-    assert host.read(*OURS, pid=OTHER, bans=HELD) == []
-    doubted = HELD._replace(doubtful=frozenset(BANS))
-    assert host.read(*OURS, pid=OTHER, bans=doubted) == []
-    host.find(OTHER)
-    first, second, asked = host.read(pid=OTHER, bans=HELD)
-    assert (first, second) == (ForgetBan(BANS[0]), ForgetBan(BANS[1]))
-    assert asked == AskBalancer(OTHER, frozenset(), {"nic": OURS}, ())
-
-
-def test_what_it_was_not_heard_to_take_is_settled_by_what_it_says_now(host: Host) -> None:
-    doubted = HELD._replace(doubtful=frozenset(BANS[1:]))
-    forgotten, asked = host.read(40, bans=doubted)
-    assert forgotten == ForgetBan(BANS[1])
-    assert asked == AskBalancer(PID, frozenset({40}), {"nic": frozenset({41})}, ())
-
-
-def test_what_another_program_frees_while_a_list_is_lifted_is_theirs(host: Host) -> None:
-    """One that was to be lifted with it is there: irqbalance did not take that."""
-    lifting = HELD._replace(doubtful=frozenset(BANS))
-    said = host.read(40, bans=lifting)
-    assert said[:2] == [ConfirmBan(BANS[0]), ForgetBan(BANS[1], theirs=True)]
-    assert not any(isinstance(each, AskBalancer) for each in said)
-    [*ended, _] = host.read(bans=lifting)  # it took it
-    assert ended == [ForgetBan(BANS[0]), ForgetBan(BANS[1])]
 
 
 def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:

@@ -78,23 +78,6 @@ def line(known: Memory, number: int) -> tuple[FlowState, str]:
     return found.state, str(found.why)
 
 
-def test_an_entry_is_held_after_a_move_and_then_follows() -> None:
-    known = memory()
-    used(VIEW, known, 1, cpu=3, now_ns=1)
-    nic = turned(VIEW, known, 1)
-    used(nic, known, 1, cpu=2, now_ns=2)
-    assert turned(nic, known, 2) == nic
-    assert line(known, 1) == (
-        FlowState.WANTED,
-        "entry 1 of the indirection table has just moved, and is held",
-    )
-    assert known.next_due_ns() == 1 + HOLD_NS
-    assert steer.due({"nic": nic}, known, 1 + HOLD_NS) == ()
-    after = turned(nic, known, 1 + HOLD_NS)
-    assert after.rss is not None
-    assert after.rss.table[1] == 2
-
-
 def test_what_was_seen_before_a_move_is_no_evidence_against_it() -> None:
     known = memory()
     used(VIEW, known, 1, cpu=3, now_ns=1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A NIC's hash is known when its driver is, or when flows agree; one flow that does not ends it.
-Where it is not known, a flow may come by any queue of RSS."""
+Where it is not known, a flow may come by any queue of RSS. And when its key is written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from atfnd.engine.command import Begin, Command, Log
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import ForeignFound, NicAttached, NicRead, SocketReported
+from atfnd.engine.hash_key import due
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Filter, FlowKey, Match, NicView, Policy, Rss, Transform
+from atfnd.model import Filter, FlowKey, HashSeen, Match, NicView, Policy, Rss, Transform
+from atfnd.model.nic import RSS_KEY
 from atfnd.model.rss_hash import AGREE, hash_known, rss_index, rss_rings
 from atfnd.model.toeplitz import MICROSOFT_KEY, rss_queue
 from tests.values import NIC, RULE, key, seen
@@ -60,12 +62,6 @@ class Bed:
 def wrong(rss: Rss, number: int, *transforms: Transform) -> int:
     """A queue that none of these gives a flow."""
     return min(ANY - {rss_queue(rss, key(number), each) for each in transforms or tuple(Transform)})
-
-
-def test_a_hash_that_is_known_by_name_is_known_at_once() -> None:
-    bed = Bed(NAMED)
-    assert [*(bed.rings() or ())] == [rss_queue(NAMED, key(999))]
-    assert hash_known(bed.view, TCP4) == (TCP4, True, "Toeplitz (known of test)")
 
 
 @pytest.mark.parametrize("transform", Transform)
@@ -132,3 +128,44 @@ def test_where_it_is_not_known_a_flow_may_come_by_any_queue(rss: Rss) -> None:
     known = hash_known(bed.view, TCP4)
     assert known is not None
     assert not known.known
+
+
+# When the key is written, and when it is put back.
+
+OWN, SYMMETRIC = "0102" * 19 + "0a0b", "6d5a" * 20
+ASKED = replace(NIC, symmetric_hash=True, settings={RSS_KEY: OWN})
+
+
+def written(nic: NicView, was: str | None = None) -> list[tuple[str | None, str | None]]:
+    found = due(nic, {} if was is None else {RSS_KEY: was})
+    return [(each.setting, each.value) for each in found]
+
+
+def test_a_key_of_the_same_length_is_written_once() -> None:
+    assert written(ASKED) == [(RSS_KEY, SYMMETRIC)]
+    assert written(replace(ASKED, settings={RSS_KEY: SYMMETRIC}), was=OWN) == []
+    longer = replace(ASKED, settings={RSS_KEY: OWN + "ff" * 12})
+    assert written(longer) == [(RSS_KEY, SYMMETRIC + "6d5a" * 6)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"armed": False}, {"manual": frozenset({RSS_KEY})}, {"settings": {}}],
+    ids=["not armed", "another program's", "no key"],
+)
+def test_what_is_not_ours_is_not_written(changes: dict[str, object]) -> None:
+    for nic in (ASKED, replace(ASKED, symmetric_hash=False, settings={RSS_KEY: SYMMETRIC})):
+        assert written(replace(nic, **changes), was=OWN) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("transform", [Transform.XOR, Transform.OR_XOR])
+def test_a_nic_that_is_symmetric_already_gets_no_key(transform: Transform) -> None:
+    rss = Rss(bytes.fromhex(OWN), (0, 1, 2, 3), (transform,))
+    assert written(replace(ASKED, rss=rss)) == []
+    proven = HashSeen((transform,), frozenset(range(24)), 1e-12)
+    unsaid = replace(rss, transforms=tuple(Transform), named=False)
+    assert written(replace(ASKED, rss=unsaid)) == [(RSS_KEY, SYMMETRIC)]
+    shown = replace(ASKED, rss=unsaid, hash_seen={(4, 6): proven})
+    assert written(shown) == []
+    ours = replace(ASKED, rss=rss, settings={RSS_KEY: SYMMETRIC})  # an admin switched it on later
+    assert written(ours, was=OWN) == [(RSS_KEY, OWN)]

@@ -12,8 +12,7 @@ from atfnd.engine import audit
 from atfnd.engine.handshake import birth
 from atfnd.engine.placement import steer
 from atfnd.engine.table import retire
-from atfnd.engine.table.memory import Memory
-from atfnd.model import Action, Connecting, Flow, FlowState, Outcome, Thread
+from atfnd.model import FlowState, Outcome
 from atfnd.move import device as machine
 from atfnd.move.command import Ended, Write
 from atfnd.move.device import NicMoves
@@ -25,39 +24,7 @@ from tests.move.test_move_mover import LIKELY
 from tests.values import NIC, flow, key, seen
 
 STEERED = flow(1, state=FlowState.STEERED, location=7, target_queue=2, app_cpu=2)
-NEW = 5000  # the newcomer's cookie
-
-
-def steered(**changes: object) -> Memory:
-    known = memory()
-    known.table.put(STEERED._replace(**changes))  # type: ignore[arg-type]
-    return known
-
-
-def the_flow(known: Memory) -> Flow:
-    found = known.table.get(key(1))
-    assert found is not None
-    return found
-
-
-def delete(known: Memory) -> Action:
-    [action] = retire.gone(STEERED.cookie, known)
-    assert not action.live
-    return action
-
-
-def test_a_rule_that_is_not_the_entrys_goes() -> None:
-    known = steered(location=8)
-    assert audit.inherit(NIC, delete(steered()), NEW, known, 80) is None
-    assert the_flow(known).cookie == STEERED.cookie
-    full = memory(capacity=0)
-    assert audit.inherit(NIC, delete(steered()), NEW, full, 80) is None
-
-
-def again(known: Memory, cpu: int = 2, thread: Thread | None = None) -> bool:
-    event: Connecting = syn(1, cpu)._replace(cookie=NEW)
-    event = event if thread is None else event._replace(thread=thread)
-    return birth.again(event, NIC, STRICT, known, 70)
+NEW = 5000  # the first newcomer's cookie
 
 
 @given(
@@ -67,7 +34,8 @@ def again(known: Memory, cpu: int = 2, thread: Thread | None = None) -> bool:
 def test_no_living_sockets_rule_is_ever_deleted(steps: list[str], reported_at_once: bool) -> None:
     """The kernel here is a fake: which socket lives. Ends of sockets are reported late, or at
     once."""
-    known, moves, now_ns = steered(), NicMoves(LIKELY, Times()), 10**9
+    known, moves, now_ns = memory(), NicMoves(LIKELY, Times()), 10**9
+    known.table.put(STEERED)
     cookie_now: int | None = STEERED.cookie
     unreported: list[int] = []
     cookies = iter(range(NEW, NEW + 99))

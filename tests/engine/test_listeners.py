@@ -56,16 +56,6 @@ def test_who_listens_on_all_addresses_is_a_rival_of_who_listens_on_one() -> None
     assert {each.cookie for each in listeners.rivals(PORT)} == {1, 2}
 
 
-@pytest.mark.parametrize("port", [PORT, ANYWHERE])
-def test_a_port_is_named_once_when_two_threads_read_its_connections(port: FlowKey) -> None:
-    listeners = opened(port)
-    assert listeners.read(reads(ONE)) is None
-    assert listeners.read(reads(TWO)) == port
-    assert listeners.read(reads(ONE)) is None
-    assert str(listeners.several(PORT)) == "threads 1 and 2 both read its connections"
-    assert listeners.several(OTHER_PORT) is None
-
-
 def test_the_next_listener_is_not_judged_by_who_read_for_the_last() -> None:
     listeners = opened(PORT)
     listeners.read(reads(ONE))
@@ -89,7 +79,9 @@ BOTH = (ONE, 0), (TWO, 1)
         ((*BOTH, *ALONE[:3], (TWO, 65), (ONE, 76), (ONE, 100)), True),
     ],
 )
-def test_several_threads_serve_a_port(reads: tuple[tuple[Thread, float], ...], several: bool) -> None:
+def test_several_threads_serve_a_port(
+    reads: tuple[tuple[Thread, float], ...], several: bool
+) -> None:
     known = Readers()
     for thread, at_s in reads:
         known.heard(thread, int(at_s * SECOND_NS))

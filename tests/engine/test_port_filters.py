@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One rule for a listening port: for one owner, and never for a live connection's queue."""
+"""One rule for a listening port: for one owner, and never for a live connection's queue; and what
+the engine makes of connects and listeners."""
 
 from __future__ import annotations
 
@@ -9,9 +10,24 @@ from typing import Any
 import pytest
 
 from atfnd.engine import audit
+from atfnd.engine.command import Begin, Command, ReportEnd
+from atfnd.engine.engine import Engine
+from atfnd.engine.event import (
+    BirthHeard,
+    BirthsHeard,
+    Event,
+    ListenersFound,
+    MovesReported,
+    NicAttached,
+    Offer,
+    PortsLooked,
+    TakenUp,
+)
 from atfnd.engine.filters import aggregate, budget, port_filters
-from atfnd.engine.filters.listeners import Listeners
+from atfnd.engine.filters.listeners import Asked, Listeners
+from atfnd.engine.handshake.handshake import keeps_order_from_birth
 from atfnd.engine.placement import renew, steer
+from atfnd.engine.table.flow_table import Writing
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
     Action,
@@ -27,14 +43,22 @@ from atfnd.model import (
     Mode,
     NicView,
     Outcome,
+    Placement,
+    Policy,
+    Protocol,
+    Rss,
     SocketUse,
     Thread,
     ThreadReads,
 )
 from atfnd.model.reason import Code
+from atfnd.move.command import Ended
 from atfnd.move.event import Wanted
-from tests.engine.test_birth import memory, owning
+from atfnd.move.verdict import Mechanism, Verdict
+from tests.engine.test_birth import FAR_NS, memory, owning, syn
 from tests.values import NIC, RULE, THREAD, flow, key, seen
+
+__all__: list[str] = []
 
 EXACT_WINS = replace(NIC, caps=replace(NIC.caps, exact_wins=True))
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
@@ -129,22 +153,6 @@ def test_what_the_nic_cannot_is_said(change: dict[str, bool | int | Caps], why: 
     assert len(server.memory.table) == 0
 
 
-def test_a_rewrite_that_was_put_off_is_not_asked_for_at_each_look() -> None:
-    server = Server()
-    server.done(server.look())
-    server.memory.table.put(flow(1, thread=OTHER, app_cpu=1))
-    entry = server.entry()
-    assert entry is not None
-    assert server.memory.put_off(entry, Code.NOT_QUIESCED(0, "held"), 10, barred=True)
-    assert server.look(connection(1, 2)) == ()
-    assert str(server.listeners.why_not[PORT]) == "its filter cannot be moved from queue 2 to 1 yet"
-    assert server.memory.table.take_due(SECOND_NS) == [PORT]
-    assert [each.action.new for each in server.look(connection(1, 2))] == [1]
-    entry = server.entry()
-    assert entry is not None
-    assert not server.memory.put_off(entry, Code.NOT_QUIESCED(3, "held"), 10, barred=True)
-
-
 @pytest.mark.parametrize("wanted", [False, True])
 @pytest.mark.parametrize("reported", [False, True])
 def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gone(
@@ -170,21 +178,6 @@ def test_a_connection_that_keeps_its_ports_queue_does_so_until_that_rule_has_gon
         assert goes() == []
         server.memory.table.remove(PORT)
     assert goes() == [key(1)]
-
-
-def test_of_many_connections_some_get_their_rule_at_each_look() -> None:
-    server = Server()
-    server.nic = replace(EXACT_WINS, budget=100)
-    server.memory = memory(capacity=100)
-    server.read_by_two()
-    live = [connection(number, 2) for number in range(20)]
-    first = server.look(*live, now_ns=2 * SECOND_NS)
-    assert {birth.action.kind for birth in first} == {ActionKind.INSERT}
-    assert len(first) == 16
-    server.done(first)
-    *rest, delete = server.look(*live, now_ns=3 * SECOND_NS)
-    assert len(rest) == 4
-    assert delete.action.kind is ActionKind.DELETE
 
 
 @pytest.mark.parametrize("how", ["read", "used"])
@@ -300,3 +293,130 @@ def test_one_that_gets_its_own_now_does_not_ask_for_it() -> None:
     budget.ask(insert, server.memory)  # it gets one now
     aggregate.stranded(server.nic, server.memory, 7)
     assert server.memory.table.get(key(1)) == led
+
+
+# What the engine makes of connects, listeners and readers: whom it asks, and whom it tells.
+
+STRICT = replace(RULE, order=Mode.STRICT)
+
+
+class Bed:
+    """The real engine and one NIC; the policy has one rule for everything."""
+
+    def __init__(self, rule: FlowRule = STRICT, nic: NicView = EXACT_WINS) -> None:
+        self.rule = rule
+        self.engine = Engine(Memory.of(Policy((), (rule,), "auto", 64, 0, ())))
+        self.tell(NicAttached(nic, armed=nic.armed))
+        for number in (1, 2, 3):
+            self.engine.handshakes.connects.distances.learn(key(number).remote, FAR_NS)
+
+    @property
+    def memory(self) -> Memory:
+        return self.engine.memory
+
+    def tell(self, event: Event) -> list[Command]:
+        return [*self.engine.handle(event, 70)]
+
+    def hears(self, *births: Any) -> list[Command]:
+        """Each may come by this NIC alone; RSS has it on queue 0."""
+        offers = (Offer("nic", self.rule, 0),)
+        return self.tell(BirthsHeard(tuple(BirthHeard(each, "nic", offers) for each in births)))
+
+    def looks(self) -> list[Action]:
+        """At its ports."""
+        asked = self.engine.ports_to_match()
+        rules = {nic: dict.fromkeys(each, self.rule) for nic, each in asked.items()}
+        return written(self.tell(PortsLooked(rules, ())))
+
+
+def written(commands: list[Command]) -> list[Action]:
+    begun = [each for each in commands if isinstance(each, Begin)]
+    return [wanted.action for each in begun for wanted in each.wanted]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"order": Mode.IMMEDIATE},
+        {"placement": Placement.LEAVE},
+        {"min_bytes": 1},
+        {"min_age_ns": 1},
+        {"min_rate_bit_s": 1},
+    ],
+)
+def test_only_a_rule_that_steers_in_order_and_at_once_is_asked_at_a_birth(
+    changes: dict[str, Any],
+) -> None:
+    bed, keeps = Bed(replace(STRICT, **changes)), not changes
+    assert keeps_order_from_birth(bed.rule) is keeps
+    assert bool(written(bed.hears(syn()))) is keeps
+    bed.hears(listening())
+    assert bool(bed.looks()) is keeps
+
+
+def test_why_the_port_of_a_connection_has_no_filter() -> None:
+    bed = Bed()
+    bed.tell(ListenersFound("nic", (Listening(5, 1, PORT, 1, THREAD, 2),)))
+    bed.looks()
+    why = bed.engine.handshakes.why_no_port
+    assert "nobody has read a connection yet" in (why("nic", key(1), bed.memory) or "")
+    assert why("nic", key(1)._replace(protocol=Protocol.UDP), bed.memory) is None
+    entry = flow(0, key=PORT, cookie=1, location=5, target_queue=2)
+    bed.memory.table.put(entry)
+    assert why("nic", key(1), bed.memory) is None  # it has one
+
+
+@pytest.mark.parametrize("goes", [False, True], ids=["it stays", "it is about to go"])
+@pytest.mark.parametrize("rss", [EXACT_WINS.rss, None], ids=["known", "unknown"])
+def test_a_move_of_a_flow_that_its_ports_filter_serves_is_from_the_queue_of_that(
+    goes: bool, rss: Rss | None
+) -> None:
+    """A driver that deletes and inserts to rewrite leaves it to whatever serves it in between: to
+    RSS, too, while that filter is about to go."""
+    bed = Bed(nic=replace(EXACT_WINS, rss=rss))
+    bed.hears(listening())
+    entry = flow(0, key=PORT, cookie=1, state=FlowState.STEERED, location=5, target_queue=1)
+    bed.memory.table.put(entry._replace(thread=None))
+    if goes:
+        known = bed.memory.nics["nic"].listeners
+        assert known is not None
+        known.asked[PORT] = Asked(60, 1)
+    bed.memory.table.put(flow(1, app_cpu=2))
+    [begin] = [each for each in bed.tell(TakenUp("nic")) if isinstance(each, Begin)]
+    [found] = [each.rss for each in begin.wanted if each.action.key == key(1)]
+    assert found == ({1} if not goes else None if rss is None else {0, 1})
+
+
+def put_off(of: FlowKey | None, why: str, verdict: Verdict = Verdict.DEFERRED) -> Ended:
+    kind = ActionKind.QUEUE_CPU if of is None else ActionKind.INSERT
+    queue = 1 if of is None else None
+    action = Action(kind, "nic", of, None, None, 1, Code.UNSAID(), "", queue)
+    return Ended(
+        of if of is not None else 1, action, Mechanism.NONE, verdict, Code.KERNEL(why), 0, 0
+    )
+
+
+def test_how_the_move_of_a_queue_ends_is_news_once_and_success_is_none() -> None:
+    bed = Bed()
+
+    def news(verdict: Verdict, why: str) -> list[bool]:
+        commands = bed.tell(MovesReported((put_off(None, why, verdict),)))
+        return [each.news for each in commands if isinstance(each, ReportEnd)]
+
+    assert news(Verdict.DEFERRED, "busy") == [True]
+    assert news(Verdict.DEFERRED, "busy") == [False]
+    assert news(Verdict.DEFERRED, "another reason") == [True]
+    assert news(Verdict.DONE, "") == [False]
+
+
+def test_the_end_of_an_earlier_write_is_not_taken_for_that_of_a_first_filter() -> None:
+    bed = Bed()
+    [action] = written(bed.hears(syn()))
+    bed.tell(MovesReported((put_off(key(1), "another decision replaced it"),)))
+    assert bed.memory.table.get(key(1)) is not None
+    assert bed.memory.table.writing(Writing.CONNECT) == [key(1)]
+    bed.tell(MovesReported((Outcome(action, 71, 0, 5, ""),)))
+    entry = bed.memory.table.get(key(1))
+    assert entry is not None
+    assert (entry.state, entry.location) == (FlowState.STEERED, 5)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hypothesis import given
@@ -19,10 +17,8 @@ from atfnd.model import (
     ActionKind,
     Flow,
     FlowKey,
-    FlowRule,
     FlowState,
     InterfaceRule,
-    Mode,
     Outcome,
     Plan,
     Policy,
@@ -36,38 +32,27 @@ STATES = [FlowState.STEERED, FlowState.WANTED, FlowState.OVERFLOW, FlowState.MAN
 ANYWHERE = InterfaceRule("*", "test:1", True, None, 0)
 
 
-def policy(*rules: FlowRule, table_max: int = 100, hold_down_ns: int = 0) -> Policy:
-    return Policy((ANYWHERE,), rules, "auto", table_max, hold_down_ns, ("test",))
+def policy(table_max: int = 100) -> Policy:
+    rules = tuple(replace(RULE, name=each) for each in NAMES)
+    return Policy((ANYWHERE,), rules, "auto", table_max, 0, ("test",))
 
 
-def rule(name: str, order: Mode = Mode.IMMEDIATE) -> FlowRule:
-    return replace(RULE, name=name, order=order)
-
-
-ALL = policy(*map(rule, NAMES))
-
-
-def remembering(*flows: Flow, terms: Policy = ALL) -> Memory:
-    memory = memory_of(FlowTable(terms.table_max), RulesInForce.of(terms))
+def remembering(*flows: Flow) -> Memory:
+    memory = memory_of(FlowTable(100), RulesInForce.of(policy()))
     for each in flows:
         memory.table.put(each)
     return memory
 
 
-def steered(number: int, **changes: object) -> Flow:
+def steered(number: int, rule_name: str = "rest") -> Flow:
     """On queue 1, where its thread runs."""
-    place = {"state": FlowState.STEERED, "app_cpu": 1, "target_queue": 1, "target_cpu": 1}
-    return flow(number, **{"location": number, **place, **changes})
+    known = flow(number, state=FlowState.STEERED, location=number, rule_name=rule_name)
+    return known._replace(app_cpu=1, target_queue=1, target_cpu=1)
 
 
-def settle(plan: Plan, memory: Memory, code: int = 0) -> None:
+def settle(plan: Plan, memory: Memory) -> None:
     for action in plan:
-        location = action.location if action.location is not None else 1000
-        audit.record(Outcome(action, 5, code, location, "refused" * bool(code)), memory)
-
-
-def named(names: Mapping[FlowKey, str | None]) -> Callable[[Flow], str | None]:
-    return lambda flow: names[flow.key]
+        audit.record(Outcome(action, 5, 0, action.location, ""), memory)
 
 
 def resting(key: FlowKey) -> bool:
@@ -85,7 +70,7 @@ def known_flows(draw: st.DrawFn) -> Flow:
     number, state = draw(st.integers(1, 60)), draw(st.sampled_from(STATES))
     name = draw(st.sampled_from(NAMES))
     if state is FlowState.STEERED:
-        return steered(number, rule_name=name)
+        return steered(number, name)
     return flow(number, state=state, rule_name=name, app_cpu=draw(st.integers(0, 5)))
 
 
@@ -99,7 +84,7 @@ def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
 ) -> None:
     memory = remembering(*flows)
     names = {each.key: data.draw(judged) for each in flows}
-    plan = renew(policy(*map(rule, NAMES), table_max=3), named(names), memory, resting)
+    plan = renew(policy(3), lambda flow: names[flow.key], memory, resting)
     assert {action.kind for action in plan} <= {ActionKind.DELETE}
     settle(plan, memory)
     kept = {each.key: names[each.key] for each in flows if names[each.key] is not None}
@@ -114,49 +99,17 @@ def test_each_flow_is_as_if_this_had_been_the_policy_all_along(
 
 def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
     memory = remembering(flow(1))  # an insert is being written
-    assert renew(ALL, lambda flow: None, memory, under_way) == ()
+    assert renew(policy(), lambda flow: None, memory, under_way) == ()
     assert len(memory.table) == 1
     memory.table.put(steered(1))  # it is
     (action,) = leave(memory, resting)
     assert (action.kind, action.location) == (ActionKind.DELETE, 1)
 
 
-def test_a_rule_is_not_brought_back_when_its_delete_came_first() -> None:
-    memory = remembering(steered(1))
-    key = flow(1).key
-    delete = renew(ALL, named({key: None}), memory, lambda _: False)
-    assert [action.kind for action in delete] == [ActionKind.DELETE]
-    kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)
-    assert [action.kind for action in kept] == [ActionKind.REWRITE]
-    assert audit.outlived(kept[0], memory, 5) is None
-    settle(delete, memory)
-    late = audit.outlived(kept[0], memory, 6)
-    assert late is not None
-    assert late.superseded
-    again = steered(1)._replace(state=FlowState.WANTED, location=None, target_queue=None)
-    memory.table.put(again)  # seen again meanwhile, and decided anew
-    assert audit.outlived(kept[0], memory, 6) == late
-    audit.record(late, memory)
-    assert memory.table.get(key) == again
-
-
-def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
-    memory = remembering(steered(1))
-    key = flow(1).key
-    renew(ALL, named({key: None}), memory, lambda _: False)
-    kept = renew(ALL, named({key: "rest"}), memory, lambda _: True)
-    memory.table.put(steered(1)._replace(location=None, target_queue=None))
-    late = audit.outlived(kept[0], memory, 6)
-    assert late is not None
-    assert (late.errno, late.location) == (errno.ENOENT, None)
-    audit.record(late, memory)
-    assert memory.table.take_due(10**12) == [key]  # it gets a rule of its own
-
-
 def test_the_delete_of_a_closed_sockets_filter_is_not_revoked() -> None:
     memory = remembering(steered(1))
-    renew(ALL, lambda flow: None, memory, resting)
+    renew(policy(), lambda flow: None, memory, resting)
     (delete,) = retire.gone(steered(1).cookie, memory)
-    assert renew(ALL, lambda flow: "bulk", memory, under_way) == ()
+    assert renew(policy(), lambda flow: "bulk", memory, under_way) == ()
     settle((delete,), memory)
     assert len(memory.table) == 0

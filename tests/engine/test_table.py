@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The Flow-to-Core table: bounded, aged faster as it fills, and its indexes know what its records
-do. (That nothing outlives a flow is checked at the end of each run of the simulation.)"""
+"""The Flow-to-Core table: its pages keep their places, and its indexes know what its records do.
+(That nothing outlives a flow is checked at the end of each run of the simulation.)"""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from atfnd.engine.table.flow_table import (
     FlowTable,
     Hashed,
     Writing,
-    t_delete_in_force_ns,
     waits,
 )
 from atfnd.model import Action, ActionKind, Flow, FlowKey, FlowState
@@ -31,13 +30,6 @@ __all__: list[str] = []
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 KEYS = [key(1), key(2), key(3), PORT]
 NICS = "nic", "other"
-
-
-def test_t_delete_is_whole_to_half_full_and_a_sixteenth_when_full() -> None:
-    assert t_delete_in_force_ns(16_000, 0, 100) == 16_000
-    assert t_delete_in_force_ns(16_000, 50, 100) == 16_000
-    assert t_delete_in_force_ns(16_000, 75, 100) == 8_500
-    assert t_delete_in_force_ns(16_000, 100, 100) == 1_000
 
 
 def test_a_page_of_slots_keeps_its_place_while_flows_come_and_go() -> None:

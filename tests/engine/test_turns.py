@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""In which order tenants' events are decided, and what their moves and filters cost them."""
+"""In which order tenants' events are decided, what their moves cost them, and what all of them may
+cost the daemon in CPU time."""
 
 from __future__ import annotations
 
 from itertools import chain
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from atfnd.engine.ownership.shares import MoveRates, may_take, tenants_of
+from atfnd.engine.cpu_budget import LOOKED_AT, CpuBudget
+from atfnd.engine.ownership.shares import MoveRates, tenants_of
 from atfnd.engine.turns import Turns
-from atfnd.model import Thread
+from atfnd.model import FlowKey, Thread
 from tests.values import key, seen
 
 __all__: list[str] = []
 
 SECOND_NS = 10**9
 THEIRS, MINE = (Thread(uid, uid, "app", None, uid) for uid in (1000, 1001))
-USER, OTHER = tenants_of(THEIRS), tenants_of(MINE)
+USER = tenants_of(THEIRS)
 
 
 def waiting(*by_user: int) -> Turns:
@@ -77,12 +81,6 @@ def test_only_a_bucket_that_is_full_again_is_forgotten() -> None:
     assert rates.take(USER, {"user": SECOND_NS}, 0) == SECOND_NS
 
 
-@pytest.mark.parametrize(("has", "takes"), [(0, False), (1, False), (2, True)])
-def test_who_has_nothing_takes_from_who_has_two(has: int, takes: bool) -> None:
-    """From one that has a turn, it would be taken back at once."""
-    assert may_take(USER, OTHER, dict.fromkeys(OTHER, has)) is takes
-
-
 def test_decisions_are_taken_in_turns() -> None:
     turns, every_ns = Turns(), {"user": SECOND_NS // 1000}
     for number in range(4000):
@@ -121,3 +119,93 @@ def test_what_waits_is_bounded() -> None:
         turns.add(seen(number, 1, thread=THEIRS))
     assert (len(turns), turns.dropped) == (4096, 904)
     assert next(turns.take(every_ns, 0))[0].key == key(904)
+
+
+# The daemon's own CPU time: what it may spend, and which moves wait for that.
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+def looked(budget: CpuBudget, reports: int) -> int:
+    """What looks at so many reports take, of 0.25 ms each."""
+    took_ns = 0
+    for _ in range(reports):
+        took_ns += MS // 4 if took_ns < budget.looks_ns else 0
+    return took_ns
+
+
+def test_all_have_their_turn_however_many_wait() -> None:
+    budget = CpuBudget(0.01)
+    flows = [key(number) for number in range(2 * LOOKED_AT)]
+    for each in flows:
+        budget.wait(each)
+    budget.read(0, 0)
+    for second in range(1, 3):
+        budget.read(second * S, second * S)
+        budget.turn(lambda each: 1.0)
+    assert len(budget.waiting) == 2 * LOOKED_AT - 2
+    asked: list[FlowKey] = []
+
+    def noted(each: FlowKey) -> float:
+        asked.append(each)
+        return 1.0
+
+    for second in range(3, 6):
+        budget.read(second * S, second * S)
+        budget.turn(noted)
+    assert set(asked) >= set(budget.waiting)
+
+
+STEP = st.tuples(st.integers(0, 500), st.integers(0, 500))  # moves and reports of a second
+
+
+@given(st.lists(STEP, min_size=1, max_size=40))
+def test_any_ten_seconds_cost_no_more_than_the_share(seconds: list[tuple[int, int]]) -> None:
+    """Less a fifth, and one move and some looks at each reading, where they cost what they are
+    taken for."""
+    budget, spent_ns, at_reading, forced_ns = CpuBudget(0.01), 0, [0], [0]
+    budget.read(0, 0)
+    for second, (wanted, reports) in enumerate(seconds, 1):
+        for number in range(wanted):
+            if budget.pays():
+                spent_ns += MS // 2
+            else:
+                budget.wait(key(number))
+        spent_ns += looked(budget, reports)
+        budget.read(spent_ns, second * S)
+        at_reading.append(spent_ns)
+        forced_ns.append(forced_ns[-1] + MS // 2 + 3 * MS // 4)
+        chosen = budget.turn(lambda each: 1.0)
+        spent_ns += len(chosen) * MS // 2
+        for _ in chosen:
+            assert budget.pays()
+    for first, now_ns in enumerate(at_reading[10:]):
+        assert now_ns - at_reading[first] <= 80 * MS + forced_ns[10]
+
+
+@pytest.mark.parametrize("cost_ms", [1, 30, 300])
+def test_moves_that_turn_out_dear_are_begun_less_often(cost_ms: int) -> None:
+    """Ten flows always wait: a window has its share of CPU time, and one move at least."""
+    budget, spent_ns, at_reading = CpuBudget(0.01), 0, [0]
+    budget.read(0, 0)
+    for second in range(1, 120):
+        budget.read(spent_ns, second * S)
+        at_reading.append(spent_ns)
+        for number in range(10):
+            budget.wait(key(number))
+        for _ in budget.turn(lambda each: 1.0):
+            assert budget.pays()
+            spent_ns += cost_ms * MS
+    windows = [after - before for before, after in zip(at_reading, at_reading[10:], strict=False)]
+    settled = windows[40:]
+    assert max(settled) <= (100 + cost_ms) * MS
+    assert min(settled) >= cost_ms * MS
+
+
+def test_reports_wait_while_moves_have_used_the_window_up() -> None:
+    budget = CpuBudget(0.01)
+    assert looked(budget, 200) == 50 * MS  # nothing is limited yet
+    budget.read(0, 0)
+    assert looked(budget, 200) == 20 * MS  # a quarter of 80 ms
+    budget.read(100 * MS, S)
+    assert looked(budget, 200) == MS // 2  # so nothing is stalled

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from atfnd.engine.command import Begin
 from atfnd.engine.engine import Engine
 from atfnd.engine.event import MovesReported, SocketReported
-from atfnd.engine.ownership import follow
 from atfnd.engine.ownership.owner import Owned
 from atfnd.engine.placement import unowned
 from atfnd.engine.prepare import prepare
@@ -99,31 +97,6 @@ KEEPS = replace(
 )
 
 
-def test_kept_rfs_that_an_earlier_run_switched_off_comes_back() -> None:
-    known = memory(
-        replace(KEEPS, settings=dict(KEEPS.settings) | {"rps-flow-cnt:1": "0"}), rfs=False
-    )
-    view = known.nics["nic"].view
-    taken_over(view, {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}, known, NOW_NS)
-    assert asked(known) == {"rps-flow-cnt:1": "1024", "rps-flow-cnt:3": "0"}
-
-
-@pytest.mark.parametrize(
-    ("nic", "serves"),
-    [
-        (KEEPS, True),
-        (replace(KEEPS, keeps_rfs=False), False),
-        (replace(KEEPS, settings=dict(KEEPS.settings) | {RFS_TABLE: "0"}), False),
-        (replace(KEEPS, settings=OFF | {RFS_TABLE: "32768"}), False),
-        (replace(KEEPS, caps=replace(KEEPS.caps, arfs=True)), False),
-        (replace(ARMED, unowned_rfs=True), True),
-        (replace(ARMED, unowned_rfs=True, caps=replace(ARMED.caps, arfs=True)), False),
-    ],
-)
-def test_rfs_serves_where_it_is_asked_for_or_was_set_up(nic: NicView, serves: bool) -> None:
-    assert nic.rfs_serves() is serves
-
-
 def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() -> None:
     known, at_ns, rests = memory(), NOW_NS, []
     for _ in range(4):
@@ -166,19 +139,6 @@ def test_a_flow_that_is_used_and_handed_on_keeps_rfs_on_its_queue(
     known.table.put(flow(1, rx_queue=1)._replace(**used))
     unowned.looked(known.nics["nic"].view, known, LATER_NS)
     assert asked(known, LATER_NS) == ({} if stays else {"rps-flow-cnt:1": "0"})
-
-
-def test_what_was_refused_is_tried_again_later_each_time() -> None:
-    known, at_ns, waits = memory(), NOW_NS, []
-    for _ in range(3):
-        heard(known, 1, at_ns)
-        assert "rps-flow-cnt:1" in carried_out(known, at_ns, errno.EAGAIN)
-        wait_ns = known.nics["nic"].settings.rests["rps-flow-cnt:1"].until_ns - at_ns
-        heard(known, 1, at_ns + wait_ns - 1)
-        assert asked(known, at_ns + wait_ns - 1) == {}
-        waits.append(wait_ns)
-        at_ns += wait_ns
-    assert waits == [10**9, 2 * 10**9, 4 * 10**9]
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,9 @@ def test_strict_refuses_and_names_the_condition(port: Port, why: str) -> None:
 
 
 def test_strict_holds_where_every_condition_is_met() -> None:
-    assert chosen(wanted()).mechanism is Mechanism.HOLD
-    assert chosen(wanted(), K2).mechanism is Mechanism.HOLD
+    through = on(0, 1, 2, port=K2._replace(holds_max=2))
+    for port in (PORT, K2, on(0, 1, 0), through):
+        assert chosen(wanted(), port).mechanism is Mechanism.HOLD
 
 
 def test_strict_refuses_what_is_not_known_of_the_flow() -> None:
@@ -154,9 +155,3 @@ def test_immediate_asks_for_nothing() -> None:
     anything = PORT._replace(asynchronous=True, stages=None)
     assert chosen(wanted()._replace(mode=Mode.IMMEDIATE), anything).mechanism is Mechanism.NONE
     assert chosen(wanted()._replace(live=False), anything).mechanism is Mechanism.NONE
-
-
-def test_queues_are_quiesced_on_cpus_where_no_other_has_to_drain() -> None:
-    assert chosen(wanted(), on(0, 1, 0)).mechanism is Mechanism.HOLD
-    through = on(0, 1, 2, port=K2._replace(holds_max=2))
-    assert chosen(wanted(), through).mechanism is Mechanism.HOLD

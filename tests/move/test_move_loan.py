@@ -90,15 +90,6 @@ def test_what_is_wanted_before_the_answer_asks_for_nothing_more(nic: SteppedNic)
     assert held(done(nic, BORROWED)) == [1]
 
 
-def test_a_loan_lasts_as_long_as_moves_are_held(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    for number in range(1, 5):
-        wanted = to(number, Mode.STRICT)
-        assert held(nic(wanted, TIMES.loan_linger_ns * 3 // 4)) == [1]
-        moved(nic, wanted)
-        assert switched(nic(TimerDue())) == []
-
-
 def test_threads_are_given_back_when_no_move_was_held_for_a_while(nic: SteppedNic) -> None:
     moved(nic, borrowed(nic))
     assert switched(nic(TimerDue(), TIMES.loan_linger_ns // 2)) == []
@@ -152,14 +143,6 @@ def test_a_refusal_is_the_reason_of_what_is_put_off(nic: SteppedNic) -> None:
     assert switched(nic(to(0, Mode.STRICT), TIMES.loan_refused_ns)) == [("threaded", BORROWED)]
 
 
-def test_threads_that_the_kernel_keeps_are_given_back_later(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    nic(TimerDue(), TIMES.loan_max_ns)
-    done(nic, GIVEN_BACK, errno.EIO)
-    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == []
-    assert switched(nic(TimerDue(), TIMES.loan_rest_ns)) == [("threaded", GIVEN_BACK)]
-
-
 def test_after_a_reset_threads_are_given_back_at_once(nic: SteppedNic) -> None:
     moved(nic, borrowed(nic))
     nic(Reset())
@@ -176,10 +159,8 @@ def test_a_bounded_move_waits_for_a_gap_if_nothing_can_be_borrowed(nic: SteppedN
 def test_only_the_queues_of_the_move_borrow_where_each_can() -> None:
     """What is borrowed besides makes the loan no longer."""
     nic = on(OF_EACH)
-    assert switched(nic(first := to(0, Mode.STRICT))) == [
-        ("threaded:0", BORROWED),
-        ("threaded:1", BORROWED),
-    ]
+    first = to(0, Mode.STRICT)
+    assert switched(nic(first)) == [("threaded:0", BORROWED), ("threaded:1", BORROWED)]
     assert held(done(nic, BORROWED, name="threaded:0")) == []
     assert held(done(nic, BORROWED, name="threaded:1")) == [1]
     assert nic.device.port.rings[2] == OF_EACH.rings[2]
@@ -191,9 +172,7 @@ def test_only_the_queues_of_the_move_borrow_where_each_can() -> None:
     assert {*nic.device.loan.settings} == {"threaded:0", "threaded:1", "threaded:2"}
 
 
-CANNOT = LENDS._replace(
-    rings=(LENDS.rings[0], LENDS.rings[1]._replace(loan=None), LENDS.rings[2])
-)
+CANNOT = LENDS._replace(rings=(LENDS.rings[0], LENDS.rings[1]._replace(loan=None), LENDS.rings[2]))
 
 
 @pytest.mark.parametrize(("port", "verdict"), [(LENDS, Verdict.PROVEN), (CANNOT, Verdict.UNPROVEN)])
@@ -308,14 +287,6 @@ def test_the_new_ring_may_keep_its_timer() -> None:
     assert (choice.mechanism, dict(choice.loan)) == (Mechanism.HOLD, {})
 
 
-def test_a_timeout_that_was_not_lent_prevents_the_move() -> None:
-    nic = keeping()
-    nic(to(0, Mode.STRICT))
-    done(nic, "0", errno.ESTALE, "gro-flush-timeout:0")
-    assert nic.verdicts() == [Verdict.DEFERRED]
-    assert nic.device.port.rings[0].gro_flush_timeout_ns == LATE_NS
-
-
 def follows(queue: int = 0) -> Wanted:
     action = Action(ActionKind.QUEUE_CPU, "eth0", None, None, 0, 3, Code.UNSAID(), "", queue)
     return Wanted(action, Mode.STRICT, frozenset({queue}))
@@ -330,14 +301,6 @@ def test_a_queue_that_defers_its_interrupt_follows_without_its_timeout() -> None
     written = done(nic, "0", name="gro-flush-timeout:0")
     assert [each.action for each in written if isinstance(each, Write)] == [wanted.action]
     assert nic.device.loan.used_ns == nic.now_ns
-
-
-def test_it_stays_where_its_timeout_cannot_be_borrowed() -> None:
-    nic = keeping()
-    rings = (ring._replace(thread=False, timeout=None) for ring in nic.device.port.rings)
-    nic.device = NicMoves(nic.device.port._replace(rings=tuple(rings)), TIMES)
-    assert switched(nic(follows())) == []
-    assert nic.verdicts() == [Verdict.DEFERRED]
 
 
 # What of a queue is switched under a thread, too.
@@ -365,18 +328,6 @@ def turned(nic: SteppedNic) -> None:
     assert want(nic, rfs()) == [("threaded", BORROWED)]
     assert switched(done(nic, BORROWED)) == [("rps-flow-cnt:0", ON)]
     assert switched(done(nic, ON, name="rps-flow-cnt:0")) == []
-
-
-def test_threads_are_given_back_when_nothing_was_switched_for_a_while(nic: SteppedNic) -> None:
-    turned(nic)
-    assert want(nic, rfs(1), after_ns=TIMES.loan_linger_ns * 3 // 4) == [("rps-flow-cnt:1", ON)]
-    assert switched(done(nic, ON, name="rps-flow-cnt:1")) == []
-    assert switched(nic(TimerDue(), TIMES.loan_linger_ns * 3 // 4)) == []
-    assert switched(nic(TimerDue(), TIMES.loan_linger_ns)) == [("threaded", GIVEN_BACK)]
-    done(nic, GIVEN_BACK)
-    hands_on = [ring.hands_on for ring in nic.device.port.rings]
-    assert hands_on == [True, True, False]
-    assert [ring.thread for ring in nic.device.port.rings] == [False] * 3
 
 
 def test_what_is_switched_while_threads_are_given_back_waits_for_the_answer(

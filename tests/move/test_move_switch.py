@@ -235,9 +235,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_thread_that_is_not_there_is_caught(
-    change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_is_not_there_is_caught(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, *CHANGES[change])
     found = check_switch(on=True, port=LENDS)
     assert found.broken is not None

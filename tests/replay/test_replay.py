@@ -18,12 +18,14 @@ from atfnd.model import (
     ActionKind,
     Connected,
     Connecting,
+    FlowKey,
     InterfaceRule,
     Listening,
     Mode,
+    NicView,
     Placement,
-    PlacementKind,
     Policy,
+    Process,
     SocketGone,
     SocketSeen,
     SocketUse,
@@ -75,9 +77,10 @@ def audited(at_ns: int, *counts: tuple[int, int]) -> Audited:
     return Audited(at_ns, tuple(uses))
 
 
-def played(policy: Policy, *lines: Line) -> Replay:
+def played(policy: Policy, *lines: Line, nic: NicView | None = None) -> Replay:
     replay = Replay(policy)
-    for line in (MACHINE, *lines):
+    first = MACHINE if nic is None else MACHINE._replace(nics=(nic,))
+    for line in (first, *lines):
         replay.take(line)
     return replay
 
@@ -185,35 +188,13 @@ def test_what_rss_has_right_takes_no_filter_whatever_was_steered_then() -> None:
     assert replay.decided == []
 
 
-@pytest.mark.parametrize(
-    ("placement", "queue"),
-    [
-        (Placement(PlacementKind.SMT), 1),
-        (Placement(PlacementKind.DEDICATED, frozenset({2})), 2),
-    ],
-    ids=str,
-)
-def test_other_placements_are_decided_by_the_recorded_cpus(
-    placement: Placement, queue: int
-) -> None:
-    policy = replace(POLICY, flows=(replace(RULE, placement=placement),))
-    replay = played(policy, used(1, 0, SECOND_NS))
-    output = [(each.action.kind, each.action.new) for each in replay.decided]
-    assert output == [(ActionKind.INSERT, queue)]
-
-
-def test_what_a_policy_leaves_is_left() -> None:
-    replay = played(LEAVE, used(1, 2, SECOND_NS), audited(3 * SECOND_NS, (1, 4096)))
-    assert replay.decided == []
-    assert replay.matching.matched == {"rest": {key(1)}}
-
-
 def test_locality_is_that_of_the_replayed_rules() -> None:
     lines = used(1, 2, SECOND_NS), used(2, 3, SECOND_NS), audited(3 * SECOND_NS, (1, 300), (2, 100))
     left, steered = played(LEAVE, *lines), played(POLICY, *lines)
     for replay in (left, steered):
         assert (replay.bytes_seen, replay.bytes_there) == (400, 100)
     assert (left.bytes_replayed, steered.bytes_replayed) == (100, 400)
+    assert (left.decided, left.matching.matched) == ([], {"rest": {key(1), key(2)}})
 
 
 def test_a_flow_that_grows_into_a_rule_is_steered_then() -> None:
@@ -246,19 +227,111 @@ def test_a_longer_dwell_is_kept_by_the_recordings_clock() -> None:
 def test_a_nic_without_filters_is_replayed_by_its_table() -> None:
     nic = replace(NIC, armed=False, method=SteeringMethod.RSS, method_why=Code.KERNEL("no filters"))
     nic = replace(nic, caps=replace(nic.caps, filters=False))
-    replay = Replay(POLICY)
-    replay.take(RecordedMachine(0, (nic,), topology(), FORMAT))
-    replay.take(used(1, 2, SECOND_NS, rss_queue=3))
-    (decided,) = replay.decided
+    (decided,) = played(POLICY, used(1, 2, SECOND_NS, rss_queue=3), nic=nic).decided
     assert (decided.action.kind, decided.action.setting) == (ActionKind.SETTING, "rss")
 
 
-def test_threads_that_keep_order_take_their_queue_along() -> None:
-    strict = replace(POLICY, flows=(replace(RULE, order=Mode.STRICT),))
-    lines = [used(1, 2, SECOND_NS)]
-    lines += [used(1, cpu, (2 + 3 * n) * SECOND_NS) for n, cpu in enumerate((0, 1, 2))]
-    kinds = [each.action.kind for each in played(strict, *lines).decided]
-    assert kinds == [ActionKind.INSERT] + 3 * [ActionKind.QUEUE_CPU]
+# Births that were recorded, and what a policy decides by them: ports, connects, ends.
+
+ORDERED = replace(POLICY, flows=(replace(RULE, order=Mode.STRICT),))
+SERVER = Thread(7, 7, "server", None)
+PORT = key(0)._replace(remote=bytes(4), remote_port=0)
+EXACT = replace(NIC, armed=False, caps=replace(NIC.caps, exact_wins=True))
+
+
+def opened(at_ns: int, cpu: int = 2, port: FlowKey = PORT) -> RecordedBirths:
+    return RecordedBirths(
+        at_ns, (RecordedBirth(Listening(at_ns, 1, port, 9, SERVER, cpu, True), {"nic": None}),)
+    )
+
+
+def ports(at_ns: int, *came: int, gone: tuple[int, ...] = ()) -> Looked:
+    """A look at ports; connections by number come, which RSS has on queue 3, and go."""
+    sockets = tuple(Socket(1000 + n, key(n), 103, "nic", 3) for n in came)
+    return Looked(at_ns, True, sockets, tuple((1000 + n, key(n)) for n in gone))
+
+
+def inserted(policy: Policy, *lines: Line) -> list[tuple[int, FlowKey | None, int | None]]:
+    decided = played(policy, *lines, nic=EXACT).decided
+    inserts = (each for each in decided if each.action.kind is ActionKind.INSERT)
+    return [(each.at_ns, each.action.key, each.action.new) for each in inserts]
+
+
+def test_a_port_has_one_rule_and_its_connections_none() -> None:
+    """They come by it where they are used, or have one each by a policy that keeps no order."""
+    lines = opened(1), ports(2), used(1, 2, 3), used(2, 2, 4), ports(5, 1, 2)
+    assert inserted(ORDERED, *lines) == [(2, PORT, 2)]
+    assert inserted(POLICY, *lines) == [(3, key(1), 2), (4, key(2), 2)]
+
+
+def test_a_port_waits_until_no_live_connection_would_move() -> None:
+    lines = opened(1), ports(2, 1), ports(3, gone=(1,)), ports(4)
+    assert inserted(ORDERED, *lines) == [(3, PORT, 2)]
+
+
+def test_listeners_that_were_there_serve_who_uses_their_connections() -> None:
+    lines = (
+        RecordedListeners(1, {"nic": (Listening(1, 1, PORT, 9),)}),
+        ports(2),
+        used(1, 2, 3),
+        ports(4),
+    )
+    assert inserted(ORDERED, *lines) == [(3, key(1), 2), (4, PORT, 2)]
+
+
+def test_whose_a_port_is_may_depend_on_the_recorded_process() -> None:
+    policy = replace(ORDERED, flows=(replace(ORDERED.flows[0], users=frozenset({1000})),))
+    heard = opened(1).events[0]
+    for uid, count in ((1000, 1), (0, 0)):
+        births = RecordedBirths(1, (heard._replace(process=Process(uid=uid)),))
+        assert len(inserted(policy, births, ports(2))) == count
+
+
+def connects(number: int, at_ns: int, *more: RecordedBirth) -> RecordedBirths:
+    """A thread connects on CPU 2; RSS has it on queue 3."""
+    event = Connecting(at_ns, 1000 + number, key(number), 9, SERVER, 2)
+    return RecordedBirths(at_ns, (RecordedBirth(event, {"nic": 3}), *more))
+
+
+def answered(number: int, at_ns: int) -> RecordedBirth:
+    return RecordedBirth(Connected(at_ns, 1000 + number, key(number), 1_000_000))
+
+
+def test_a_connect_to_a_remote_that_is_known_is_placed_at_its_birth() -> None:
+    before = connects(1, 1), RecordedBirths(2, (answered(1, 2),))
+    to = key(1)._replace(local_port=444)
+    again = RecordedBirth(Connecting(3, 5, to, 9, SERVER, 2), {"nic": 3})
+    assert inserted(ORDERED, *before, RecordedBirths(3, (again,))) == [(3, to, 2)]
+    assert inserted(POLICY, *before, RecordedBirths(3, (again,))) == []
+    late = RecordedBirth(Connected(4, 5, to, 1_000_000))
+    assert (
+        inserted(ORDERED, *before, RecordedBirths(4, (again, late))) == []
+    )  # it was answered by then
+
+
+def test_what_is_born_lives_until_its_socket_ends() -> None:
+    to = key(1)._replace(local_port=444)
+    lines = (
+        connects(1, 1), RecordedBirths(2, (answered(1, 2),)),
+        RecordedBirths(3, (RecordedBirth(Connecting(3, 5, to, 9, SERVER, 2), {"nic": 3}),)),
+        audited(4), RecordedBirths(5, (RecordedBirth(Connected(5, 5, to, 9)),)), audited(6),
+        RecordedBirths(7, (RecordedBirth(SocketGone(7, 5)),)),
+    )  # fmt: skip
+    reported = [
+        (each.at_ns, each.action.kind) for each in played(ORDERED, *lines, nic=EXACT).decided
+    ]
+    assert reported == [(3, ActionKind.INSERT), (7, ActionKind.DELETE)]
+
+
+def test_a_nic_that_is_read_again_keeps_the_queues_where_they_were_moved() -> None:
+    """Threads that keep order take their queue along."""
+    strict = [used(1, 2, SECOND_NS), used(1, 0, 2 * SECOND_NS)]
+    more = replace(EXACT, caps=replace(EXACT.caps, why="proven"), foreign=1)
+    again = RecordedMachine(3 * SECOND_NS, (more,), topology(), FORMAT)
+    replay = played(ORDERED, *strict, again, used(2, 0, 4 * SECOND_NS), nic=EXACT)
+    kinds = [each.action.kind for each in replay.decided]
+    assert kinds[:2] == [ActionKind.INSERT, ActionKind.QUEUE_CPU]
+    assert ActionKind.QUEUE_CPU not in kinds[2:]
 
 
 def test_the_verb(tmp_path: Path) -> None:
