@@ -92,6 +92,10 @@ def test_it_may_have_moved_what_it_has_not_agreed_to_leave_alone(host: Host) -> 
     assert host.may_have_moved(41)  # it starts anew
 
 
+def test_it_is_not_asked_for_what_another_program_had_it_move_again(host: Host) -> None:
+    assert host.read(40, bans=NONE._replace(theirs=frozenset({41}))) == []
+
+
 def test_one_that_never_answers_counts_as_another_program(host: Host) -> None:
     looks = 0
     while host.may_have_moved(40):

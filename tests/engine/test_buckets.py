@@ -103,17 +103,6 @@ def test_a_refused_table_is_reported_and_tried_no_more() -> None:
     assert table(entries.plan(VIEW, entry_of, known, 2))[1] == 3  # tried again, not held
 
 
-def test_a_flow_seen_elsewhere_than_its_hash_says_is_no_evidence() -> None:
-    known = memory()
-    event = seen(1, 0, napi_id=102, rx_cpu=2)  # entry 1 names queue 1, and it came by queue 2
-    steer.seen(event, VIEW, RULE, known, 1)
-    assert turned(VIEW, known, 1) == VIEW
-    assert line(known, 1) == (
-        FlowState.WANTED,
-        "it arrives on queue 2, not on 1, where its entry 1 points",
-    )
-
-
 def test_it_is_foreseen_what_arming_would_write() -> None:
     known, unarmed = memory(), replace(VIEW, armed=False)
     used(unarmed, known, 1, cpu=3, now_ns=1)

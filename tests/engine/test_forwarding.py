@@ -29,6 +29,7 @@ from atfnd.engine.event import (
 from atfnd.engine.forwarding.matrix import Channel, Stream, streams
 from atfnd.engine.forwarding.place import ToPlace, clearly_better, cost, placed
 from atfnd.engine.ownership.owner import Owned
+from atfnd.engine.plan import changed
 from atfnd.engine.table.memory import Memory
 from atfnd.kernel.system.cpulist import parse_cpulist
 from atfnd.model import (
@@ -36,7 +37,6 @@ from atfnd.model import (
     ActionKind,
     ForwardingRule,
     Mode,
-    NicFacts,
     Outcome,
     Pair,
     PairPlacement,
@@ -64,10 +64,6 @@ def policy(*rules: ForwardingRule) -> Policy:
     return replace(built_in(), forwarding=rules)
 
 
-def cpus_of(text: str) -> set[int]:
-    return {*parse_cpulist(text)}
-
-
 class Machine:
     """Interfaces whose channels forward; the engine decides. `pps`: of channel and egress."""
 
@@ -90,14 +86,10 @@ class Machine:
         for name, cpus in at.items():
             settings = {f"queue-cpu:{i}": str(cpu) for i, cpu in enumerate(cpus)}
             settings |= {f"xps-cpus:{i}": (xps or {}).get((name, i), "") for i in range(len(cpus))}
-            facts = {each: getattr(NIC, each) for each in NicFacts.__dataclass_fields__}
-            facts |= {
-                "name": name,
-                "settings": settings,
-                "queues": tuple(Queue(i, i + 1, None, c, True, 9) for i, c in enumerate(cpus)),
-                "caps": replace(NIC.caps, filters=False, queue_cpu=True),
-            }
-            self.take(NicAttached(NicFacts(**facts), name not in unarmed))
+            queues = tuple(Queue(i, i + 1, None, c, True, 9) for i, c in enumerate(cpus))
+            caps = replace(NIC.caps, filters=False, queue_cpu=True)
+            view = replace(NIC, name=name, settings=settings, queues=queues, caps=caps)
+            self.take(NicAttached(view, name not in unarmed))
 
     def take(self, event: Any) -> list[Command]:
         """Give it an event, and do what it wants."""
@@ -118,15 +110,8 @@ class Machine:
         setting = action.setting or f"queue-cpu:{action.queue}"
         code = self.refuse.get(setting, 0)
         known = self.engine.memory.nics[action.nic]
-        if not code and action.setting is not None and action.value is not None:
-            settings = {**known.view.settings, action.setting: action.value}
-            known.view = replace(known.view, settings=settings)
-        elif not code:
-            queues = (
-                replace(each, cpu=action.new) if each.index == action.queue else each
-                for each in known.view.queues
-            )
-            known.view = replace(known.view, queues=tuple(queues))
+        if not code:
+            known.view = changed(known.view, action)
         self.wrote.append(action)
         after = self.tx_queues()
         self.changed_tx_queue += [each for each in before if before[each] != after[each]]
@@ -143,7 +128,9 @@ class Machine:
         for (nic, i, out), pps in self.pps.items():
             if pps > 0:
                 masks = self.xps(out)
-                given = {t for t, cpus in enumerate(masks) if self.cpus(nic)[i] in cpus_of(cpus)}
+                given = {
+                    t for t, cpus in enumerate(masks) if self.cpus(nic)[i] in parse_cpulist(cpus)
+                }
                 found[nic, i, out] = frozenset(given or {i % len(masks)})
         return found
 
@@ -418,14 +405,6 @@ def cpus(found: dict[Channel, int], nic: str) -> list[int]:
 
 def package(cpu: int) -> int | None:
     return CPUS[cpu].package
-
-
-def test_what_others_do_on_a_cpu_leaves_less_room() -> None:
-    pps = {("in", 0, "out"): 1000.0}
-    busy = {cpu: 950.0 for cpu in CPUS if cpu != 6}
-    now: dict[str, list[int | None]] = {"in": [0], "out": [0]}
-    found = placed(problem(PairPlacement.CORE, now, pps, most=1300.0, taken=busy))
-    assert set(found.values()) == {6}
 
 
 def test_mode_1_receives_on_one_package_and_sends_on_the_other() -> None:

@@ -101,13 +101,6 @@ def test_llc_falls_back_to_its_node_then_to_its_core_then_to_rss() -> None:
         assert str(spot.fell_back).endswith(instead)
 
 
-def test_a_flow_with_a_rule_that_nothing_fits_stays_on_its_queue() -> None:
-    spot = place(0, SMT, steps(0, SMT, TWO_BY_TWO), on(5), lambda each: (0,), 0)
-    assert spot.queue is None
-    assert spot.fell_back is not None
-    assert str(spot.fell_back).endswith("left on queue 0")
-
-
 def some(n: int) -> st.SearchStrategy[frozenset[int]]:
     return st.frozensets(st.integers(0, n - 1), max_size=n)
 

@@ -14,7 +14,7 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import CpusRead, NicAttached
 from atfnd.engine.placement import steer
 from atfnd.engine.placement.steering_method import method_of
-from atfnd.engine.plan import copy_of, foreseen
+from atfnd.engine.plan import changed, copy_of, foreseen
 from atfnd.engine.prepare import homes, prepare
 from atfnd.engine.table.memory import FoundFull, Memory
 from atfnd.model import (
@@ -122,18 +122,13 @@ def loose(count: int, node: int | None = None) -> NicView:
 
 
 def applied(nic: NicView, plan: Plan) -> NicView:
-    settings, queues = dict(nic.settings), {queue.index: queue for queue in nic.queues}
     for action in plan:
-        if action.kind is ActionKind.QUEUE_CPU:
-            assert action.queue is not None
-            queues[action.queue] = replace(queues[action.queue], cpu=action.new)
-            settings[f"queue-cpu:{action.queue}"] = str(action.new)
-        else:
-            assert action.setting is not None
-            assert action.value is not None
-            assert settings[action.setting] != action.value
-            settings[action.setting] = action.value
-    return chosen(replace(nic, settings=settings, queues=tuple(queues.values())))
+        assert action.setting is None or nic.settings[action.setting] != action.value
+        nic = changed(nic, action)
+        if action.queue is not None:
+            setting = f"queue-cpu:{action.queue}"
+            nic = replace(nic, settings={**nic.settings, setting: str(action.new)})
+    return chosen(nic)
 
 
 def written(plan: Plan) -> dict[str | None, str | None]:
@@ -237,13 +232,6 @@ def plan_of(known: Memory, topology: Topology = TOPOLOGY) -> Plan:
     return foreseen(known.nics[NIC.name].view, topology, copied, known.table, NOW_NS)
 
 
-def test_a_wanted_flow_of_a_nic_that_is_not_armed_has_its_filter_in_the_plan() -> None:
-    known = known_of(UNARMED)
-    (action,) = plan_of(known)
-    assert (action.kind, action.key, action.new) == (ActionKind.INSERT, key(1), 1)
-    assert [each.state for each in known.table] == [FlowState.WANTED]
-
-
 def test_settings_come_first_and_what_follows_counts_on_them() -> None:
     """Two queues are confined to no CPU: arming gives each one, and the flow goes to the queue
     that is then on its core, with the others where they were."""
@@ -257,7 +245,8 @@ def test_settings_come_first_and_what_follows_counts_on_them() -> None:
         (0, 0, ActionKind.QUEUE_CPU),
         (1, 1, ActionKind.QUEUE_CPU),
     }
-    assert (insert.kind, insert.new) == (ActionKind.INSERT, 1)
+    assert (insert.kind, insert.key, insert.new) == (ActionKind.INSERT, key(1), 1)
+    assert [each.state for each in known.table] == [FlowState.WANTED]
 
 
 @pytest.mark.parametrize("armed", [True, False])

@@ -68,18 +68,6 @@ def wants(known: Memory, wanted: Reception) -> None:
     known.nics["nic"].view = replace(known.nics["nic"].view, reception=wanted)
 
 
-def test_leave_touches_nothing_and_gives_back_what_was_written() -> None:
-    """An administrator's values, too."""
-    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
-    assert asked(known) == {}
-    wants(known, DEFERRED)
-    every = {f"{kind}:{queue}": value for queue in QUEUES for kind, value in TIMES.items()}
-    assert asked(known) == every
-    assert asked(known) == {}
-    wants(known, Reception())
-    assert asked(known) == dict.fromkeys(every, "0") | {f"{TIMEOUT}:1": "7000"}
-
-
 def test_what_was_given_back_is_not_touched_any_more() -> None:
     known = memory()
     for wanted in (DEFERRED, Reception()):

@@ -15,6 +15,7 @@ from atfnd.engine.event import FiltersLeft, NicAttached, PolicyLoaded
 from atfnd.engine.filters import budget
 from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
+from atfnd.engine.plan import changed
 from atfnd.engine.table.flow_table import FlowTable, t_delete_in_force_ns
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
@@ -28,7 +29,6 @@ from atfnd.model import (
     Migrant,
     Mode,
     Move,
-    NicView,
     Node,
     Outcome,
     Placement,
@@ -67,7 +67,7 @@ class Machine:
                 location = 1000 + len(self.memory.table) * 10 + number
             audit.record(Outcome(action, self.now_ns, 0, location, ""), self.memory)
             if action.queue is not None and action.new is not None:
-                self.nic = on_cpu(self.nic, action.queue, action.new)
+                self.nic = changed(self.nic, action)
                 follow.arrived(action, self.memory)
                 follow.followed("nic", action.queue, action.new, self.memory)
         return list(plan)
@@ -79,11 +79,6 @@ class Machine:
     def audits(self) -> list[Action]:
         every = frozenset(range(4))
         return self.carry_out(steer.own(self.nic, every, self.memory, self.now_ns))
-
-
-def on_cpu(nic: NicView, queue: int, cpu: int) -> NicView:
-    moved = (replace(q, cpu=cpu) if q.index == queue else q for q in nic.queues)
-    return replace(nic, queues=tuple(moved))
 
 
 def memory(capacity: int = 100) -> Memory:

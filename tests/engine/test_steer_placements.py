@@ -206,16 +206,6 @@ def test_it_is_full_until_it_has_had_slack_for_long() -> None:
     assert looks.look(BUSY, 100) == set()
 
 
-def test_a_cpu_that_goes_offline_and_a_load_that_is_not_known_any_more() -> None:
-    looks = Looks()
-    looks.look(FULL)
-    assert looks.look({1: 10}) == set()
-    looks.look(FULL)
-    assert looks.look({}) == set()
-    assert looks.look(FULL) == set()  # for how long is not known
-    assert looks.look(FULL) == {0}
-
-
 @given(st.lists(st.dictionaries(st.integers(0, 4), st.integers(0, 100)), max_size=60))
 def test_whatever_is_read(busy: list[dict[int, int]]) -> None:
     looks = Looks()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atfnd.engine.cpu_budget import LOOKED_AT, CpuBudget
-from atfnd.engine.ownership.shares import MoveRates, tenants_of
+from atfnd.engine.ownership.shares import MoveRates, may_take, tenants_of
 from atfnd.engine.turns import Turns
 from atfnd.model import FlowKey, Thread
 from tests.values import key, seen
@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 SECOND_NS = 10**9
 THEIRS, MINE = (Thread(uid, uid, "app", None, uid) for uid in (1000, 1001))
-USER = tenants_of(THEIRS)
+USER, OTHER = tenants_of(THEIRS), tenants_of(MINE)
 
 
 def waiting(*by_user: int) -> Turns:
@@ -79,6 +79,12 @@ def test_only_a_bucket_that_is_full_again_is_forgotten() -> None:
         rates.take(USER, {"user": SECOND_NS}, 0)
     rates.forget(0)
     assert rates.take(USER, {"user": SECOND_NS}, 0) == SECOND_NS
+
+
+@pytest.mark.parametrize(("has", "takes"), [(0, False), (1, False), (2, True)])
+def test_who_has_nothing_takes_from_who_has_two(has: int, takes: bool) -> None:
+    """From one that has a turn, it would be taken back at once."""
+    assert may_take(USER, OTHER, dict.fromkeys(OTHER, has)) is takes
 
 
 def test_decisions_are_taken_in_turns() -> None:

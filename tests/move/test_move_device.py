@@ -38,10 +38,10 @@ from atfnd.move.event import (
     Wanted,
     Written,
 )
-from atfnd.move.learn import Lesson, Record, adapted_ns, demoted
+from atfnd.move.learn import Lesson, adapted_ns
 from atfnd.move.timer import Times, pipe_ns, t_timer_ns
 from atfnd.move.transition import Phase, Transition
-from atfnd.move.verdict import Mechanism, Mode, Verdict
+from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import PORT
 from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
@@ -518,17 +518,6 @@ def test_a_dead_flows_waiting_move_is_forgotten_but_not_the_delete_of_its_rule()
         assert (nic.device.waiting.get(key(1)) == waiting) is stays
 
 
-def test_a_delete_that_is_wanted_once_more_rests_no_longer() -> None:
-    nic = SteppedNic()
-    nic(delete(1))
-    due = due_ns(nic.device)
-    assert due == nic.now_ns + TIMES.quiet_ns
-    assert nic(delete(1), TIMES.quiet_ns // 2) == ()
-    assert (due_ns(nic.device), len(nic.device.waiting)) == (due, 0)
-    nic(TimerDue(), TIMES.quiet_ns // 2)
-    assert written(nic) == [key(1)]
-
-
 def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
     for code, verdicts in ((22, [Verdict.REFUSED]), (0, [])):
         nic, first = SteppedNic(), to(1, Mode.IMMEDIATE)
@@ -566,9 +555,3 @@ def test_a_timer_becomes_as_long_as_a_packet_was_seen_to_stay(nic: SteppedNic) -
     nic(TimerDue(), TIMES.verify_ns)
     assert nic.verdicts() == [Verdict.VIOLATED]
     assert nic.device.timer_ns(queue) == idle_ns + 4_000_000
-
-
-def test_a_mechanism_is_not_tried_again_after_its_second_strike() -> None:
-    struck = Record(0, (Mechanism.GAP, Mechanism.HOLD))
-    assert demoted(struck) == frozenset()
-    assert demoted(struck._replace(strikes=(*struck.strikes, Mechanism.GAP))) == {Mechanism.GAP}

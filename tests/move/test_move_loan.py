@@ -18,7 +18,6 @@ from atfnd.move.event import (
     PortChanged,
     QueueHeld,
     Released,
-    Reset,
     Seen,
     TimerDue,
     Wanted,
@@ -143,13 +142,6 @@ def test_a_refusal_is_the_reason_of_what_is_put_off(nic: SteppedNic) -> None:
     assert switched(nic(to(0, Mode.STRICT), TIMES.loan_refused_ns)) == [("threaded", BORROWED)]
 
 
-def test_after_a_reset_threads_are_given_back_at_once(nic: SteppedNic) -> None:
-    moved(nic, borrowed(nic))
-    nic(Reset())
-    assert (due_ns(nic.device) or 0) <= nic.now_ns
-    assert switched(nic(TimerDue())) == [("threaded", GIVEN_BACK)]
-
-
 def test_a_bounded_move_waits_for_a_gap_if_nothing_can_be_borrowed(nic: SteppedNic) -> None:
     assert switched(nic(to(0, Mode.BOUNDED))) == [("threaded", BORROWED)]
     assert Watch(key(0), frozenset({0}), frozenset({1})) in done(nic, BORROWED, errno.EPERM)
@@ -211,14 +203,6 @@ def test_nothing_is_borrowed_where_a_thread_would_not_help(port: Port, nic: Step
     nic.device = nic.device._replace(port=port)
     assert switched(nic(to(0, Mode.STRICT))) == []
     assert nic.verdicts() == [Verdict.DEFERRED]
-
-
-def test_what_needs_no_hold_borrows_nothing() -> None:
-    assert not choose(to(0, Mode.IMMEDIATE), LENDS, TIMES, 0).loan
-    failed = frozenset({Mechanism.HOLD})
-    assert not choose(to(0, Mode.STRICT), LENDS, TIMES, 0, failed).loan
-    unknown = to(0, Mode.STRICT)._replace(origins=None)
-    assert not choose(unknown, LENDS, TIMES, 0).loan
 
 
 LATE_NS = 50_000
