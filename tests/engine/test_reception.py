@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
