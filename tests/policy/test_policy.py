@@ -18,6 +18,7 @@ from atfnd.errors import OperatorError
 from atfnd.model import (
     ANY_CPU,
     Device,
+    Direction,
     Facts,
     FlowKey,
     FlowRule,
@@ -33,7 +34,7 @@ from atfnd.model import (
 from atfnd.policy.file import load as load_module
 from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import Mistake, PolicyError
-from atfnd.policy.file.schema import cpu_choice, network, port_range
+from atfnd.policy.file.schema import network, port_range
 from atfnd.policy.file.units import MAX
 from atfnd.policy.match.match import (
     Matcher,
@@ -102,8 +103,15 @@ flows:
       local: 10.0.0.0/8
       remote: ["2001:db8::/32", 192.0.2.1]
       process: "iperf3|globus*"
+      direction: accepted
+      interface: "eth*|lab:*| ! eth0"
+      command: "*iperf3 -s*"
+      user: [root, 1000]
+      cgroup: /system.slice/*
+      unit: "nginx.service|user@*"
       min_bytes: 1.5KiB
       min_age: 1.5s
+      min_rate: 500Mbit
     placement: {near: core}
     t_delete: 1h
     dwell: 20us
@@ -124,8 +132,15 @@ flows:
             Network(4, bytes([192, 0, 2, 1]), 32),
         ),
         processes=("iperf3", "globus*"),
+        direction=Direction.ACCEPTED,
+        interfaces=("eth*", "lab:*", "!eth0"),
+        commands=("*iperf3 -s*",),
+        users=frozenset({0, 1000}),
+        cgroups=("/system.slice/*",),
+        units=("nginx.service", "user@*"),
         min_bytes=1536,
         min_age_ns=1500 * MS,
+        min_rate_bit_s=500_000_000,
         placement=Placement.CORE,
         order=Mode.BOUNDED,
         owner=Migrant.PROCESS,
@@ -156,10 +171,8 @@ flows:
     [
         ('name: [eth0, "ens*|enp*"]', ["eth0", "ens1", "enp1"], ["eth1"]),
         ('name: "eth*|!eth0"', ["eth1"], ["eth0", "ens1"]),
-        ('name: ["eth*", "! eth0"]', ["eth1"], ["eth0", "ens1"]),
-        ('name: "!eth0|!ens*"', ["eth1"], ["eth0", "ens1"]),
-        ("driver: ixgbe|i40e", ["a i40e", "b ixgbe"], ["a igb", "a"]),
-        ('driver: [ixgbe, "i40*"]', ["a i40e"], ["a igb"]),
+        ('name: ["! eth0", "!ens*"]', ["eth1"], ["eth0", "ens1"]),
+        ('driver: "ixgbe|i40*"', ["a i40e", "b ixgbe"], ["a igb", "a"]),
         ('driver: "!igb*"', ["a ixgbe"], ["a igb", "a igbvf", "a"]),
         ('name: "eth*", driver: igb', ["eth0 igb"], ["eth0 ice", "ens1 igb", "eth0"]),
     ],
@@ -191,52 +204,24 @@ def test_an_interface_whose_driver_is_not_known_may_be_one_that_is_not_to_be_arm
     assert [view.budget for view in views] == [1, 2, 3, 1]
 
 
-@pytest.mark.parametrize(
-    ("rule", "orders"),
-    [
-        ("", {Mode.STRICT}),  # the built-in rules are
-        ("placement: { near: core }, order: bounded", {Mode.STRICT, Mode.BOUNDED}),
-        ("placement: { near: core }, order: immediate", {Mode.STRICT, Mode.IMMEDIATE}),
-        ("placement: leave, order: immediate", {Mode.STRICT}),
-    ],
-)
-def test_a_nic_hears_which_orders_the_rules_have_that_steer(
-    tmp_path: Path, rule: str, orders: set[Mode]
-) -> None:
-    flows = f"flows: [{{ name: a, match: {{ protocol: tcp }}, {rule} }}]" if rule else ""
-    view = heard(tmp_path, flows)
-    assert (view.orders, view.borrows) == (frozenset(orders), True)
-    assert (view.unowned_rfs, view.keeps_rfs) == (False, True)
-
-
 def heard(tmp_path: Path, text: str) -> NicView:
     """By a NIC under this policy."""
     policy = policy_of(tmp_path, f"version: 1\n{text}\n")
     return under_policy(NIC, policy.interfaces, policy.flows)
 
 
-@pytest.mark.parametrize(("written", "cpus", "others"), [
-    ("0-7,16-23", {*range(8), *range(16, 24)}, False),
-    (3, {3}, False),
-    ("!0,2-3", {0, 2, 3}, True),
-])  # fmt: skip
-def test_cpus_of_queues_are_a_list_or_all_but_one(
-    written: object, cpus: set[int], others: bool
-) -> None:
-    found = cpu_choice(written)
-    assert found == ServeOn(frozenset(cpus), others)
-    assert str(found) == str(written)
-
-
-def test_a_nic_hears_where_its_queues_may_be_delivered_and_how_it_is_to_hash(
-    tmp_path: Path,
-) -> None:
-    rule = 'interfaces: [{ match: { name: "*" }, serve_on: "0", rss_hash: %s }]'
-    symmetric, kept = (heard(tmp_path, rule % word) for word in ("symmetric", "keep"))
-    assert (symmetric.symmetric_hash, kept.symmetric_hash) == (True, False)
-    assert kept.serve_on == ServeOn(frozenset({0}), False)
+def test_a_nic_hears_what_rules_say_of_its_queues_hash_and_orders(tmp_path: Path) -> None:
+    rule = 'interfaces: [{ match: { name: "*" }, serve_on: %s, rss_hash: %s }]\n'
+    rule += "flows: [{ name: a, match: { protocol: tcp }, placement: %s, order: bounded }]"
+    view = heard(tmp_path, rule % ('"!1"', "symmetric", "{ near: core }"))
+    assert (view.serve_on, str(view.serve_on)) == (ServeOn(frozenset({1}), True), "!1")
+    assert (view.symmetric_hash, view.orders) == (True, {Mode.STRICT, Mode.BOUNDED})
+    view = heard(tmp_path, rule % ("0-1", "keep", "leave"))
+    assert (view.serve_on, view.symmetric_hash) == (ServeOn(frozenset({0, 1}), False), False)
+    assert view.orders == {Mode.STRICT}  # that of the built-in rule
     plain = heard(tmp_path, "")
-    assert (plain.serve_on, plain.symmetric_hash) == (ANY_CPU, False)
+    assert (plain.serve_on, plain.symmetric_hash, plain.borrows) == (ANY_CPU, False, True)
+    assert (plain.unowned_rfs, plain.keeps_rfs) == (False, True)
 
 
 def test_built_in_watches_all_and_leaves_the_ways_in(
@@ -274,17 +259,24 @@ def test_names_and_daemon_settings_are_given_once(tmp_path: Path) -> None:
     text = (
         "version: 1\ndaemon: {}\nflows:\n- {name: a, match: {ports: 1}, placement: leave}\n"
         "host: {softirq_budget: {packets: 2}}\n"
+        "forwarding:\n- {name: a, match: {in: x, out: y}, placement: {pair: core}}\n"
     )
     main, part = tmp_path / "m.yaml", tmp_path / "policies.d" / "p.yaml"
     main.write_text(text)
     part.write_text(text)
-    with pytest.raises(PolicyError) as caught:
-        load(main)
-    assert [str(p).splitlines()[0::3] for p in caught.value.problems] == [
-        [f"{part}:4:10: a second flow rule named `a`", f"    hint: the first is at {main}:4"],
-        [f"{part}:2:1: a second `daemon`", f"    hint: they are in {main}: keep them in one file"],
-        [f"{part}:5:1: a second `host`", f"    hint: they are in {main}: keep them in one file"],
-    ]
+    for read in (lambda: load(main), lambda: check(files=[main, part])):
+        with pytest.raises(PolicyError) as caught:
+            read()
+        hint = f"    hint: they are in {main}: keep them in one file"
+        assert [str(p).splitlines()[0::3] for p in caught.value.problems] == [
+            [f"{part}:4:10: a second flow rule named `a`", f"    hint: the first is at {main}:4"],
+            [
+                f"{part}:7:10: a second forwarding rule named `a`",
+                f"    hint: the first is at {main}:7",
+            ],
+            [f"{part}:2:1: a second `daemon`", hint],
+            [f"{part}:5:1: a second `host`", hint],
+        ]
 
 
 def test_check_reads_files_alone_and_in_this_order(
@@ -305,14 +297,6 @@ def test_check_reads_files_alone_and_in_this_order(
     assert "\nc: leave" in said
     with pytest.raises(OperatorError, match="FILE and --config"):
         check_verb(files, files[0])
-
-
-def test_check_finds_what_two_files_say_together(tmp_path: Path) -> None:
-    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
-    for file in files:
-        file.write_text("version: 1\ndaemon: {}\n")
-    with pytest.raises(PolicyError, match=r"b\.yaml:2:1: a second `daemon`"):
-        check(files=files)
 
 
 @given(st.lists(st.lists(st.integers(0, 99)), max_size=4))
@@ -376,20 +360,6 @@ def test_matches_as_the_words_say(
     assert matcher.first_match(Facts(flow, bytes=1, age_ns=1)) is None
 
 
-def test_a_process_matches_by_any_glob_and_an_unknown_one_only_to_be_left(tmp_path: Path) -> None:
-    policy = policy_of(
-        tmp_path,
-        "version: 1\nflows:\n"
-        '- {name: steer, match: {process: "iperf3|globus*"}, placement: {near: core}}\n'
-        '- {name: keep, match: {process: "redis-?", ports: 6379}, placement: leave}\n',
-    )
-    names = {"iperf3": "steer", "globus-x": "steer", "iperf33": "rest", "redis-1": "keep"}
-    for comm, name in names.items():
-        assert rule_for(policy, key(remote="10.0.0.2:6379"), comm) == name
-    assert rule_for(policy, key(remote="10.0.0.2:6379"), None) == "keep"
-    assert rule_for(policy, key(), None) == "rest"
-
-
 def test_qualify_is_the_loosest_of_the_rules_that_steer(tmp_path: Path) -> None:
     policy = policy_of(
         tmp_path,
@@ -400,7 +370,77 @@ def test_qualify_is_the_loosest_of_the_rules_that_steer(tmp_path: Path) -> None:
         "- {name: rest, match: {protocol: tcp}, placement: leave}\n",
     )
     assert qualify(policy) == (10 * MS, 9, 1000 * MS)
+    assert qualify(Policy((), (), "auto", 1, 0, ())) == (MAX, MAX, MAX)  # nothing is let up
 
 
-def test_qualify_lets_nothing_up_when_no_rule_steers() -> None:
-    assert qualify(Policy((), (), "auto", 1, 0, ())) == (MAX, MAX, MAX)
+# The built-in rules, and what replaces them
+
+ALL = "{name: all, match: {protocol: tcp}, placement: {near: core}}"
+IN_PLACE = "placement: leave, replaces_built_in: true"
+
+
+@pytest.mark.parametrize(
+    ("written", "order", "found"),
+    [
+        # A `rest` replaces the built-in one, and stands after all others.
+        (["{name: rest, match: {protocol: udp}, placement: leave}",
+          "{name: web, match: {ports: 443}, placement: {near: core}}"],
+         "control web rest", {443: "web", 9: None}),
+        # What replaces `control` stands before all others,
+        ([ALL, f"{{name: control, match: {{ports: 179}}, {IN_PLACE}}}"],
+         "control all rest", {179: "control", 22: "all"}),
+        # and what leaves the ways in alone may do so without saying it.
+        ([ALL, "{name: control, match: {ports: [20-23, 179, 6653]}, placement: leave}"],
+         "control all rest", {22: "control", 6653: "control"}),
+    ],
+    ids=["rest", "replaced", "control"],
+)  # fmt: skip
+def test_a_rule_in_place_of_a_built_in_one(
+    tmp_path: Path, written: list[str], order: str, found: dict[int, str | None]
+) -> None:
+    rules = "".join(f"- {rule}\n" for rule in written)
+    policy = policy_of(tmp_path, f"version: 1\nflows:\n{rules}")
+    assert [rule.name for rule in policy.flows] == order.split()
+    assert {port: rule_for(policy, key(local=f"10.0.0.1:{port}")) for port in found} == found
+
+
+REST = "flows:\n- {name: rest, match: {protocol: tcp}, placement: leave}\n"
+
+
+def test_two_files_may_have_the_same_rest(tmp_path: Path) -> None:
+    config, part = tmp_path / "atfnd.yaml", tmp_path / "policies.d" / "a.yaml"
+    part.parent.mkdir()
+    config.write_text(f"version: 1\n{REST}")
+    part.write_text(f"version: 1\nabout: Another file.\n{REST}")
+    policy = load(config)
+    assert [rule.source for rule in policy.flows[1:]] == [f"{config}:3"]
+
+    part.write_text(f"version: 1\n{REST}".replace("tcp", "udp"))
+    with pytest.raises(PolicyError) as caught:
+        load(config)
+    [problem] = caught.value.problems
+    assert (problem.file, problem.line) == (str(part), 3)
+    assert problem.message == "a second flow rule named `rest`"
+    assert problem.hint == f"the first is at {config}:3 and says something else"
+
+
+BUILT_IN = "`control` is the built-in rule that leaves ssh and BGP alone"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("name: control, match: {ports: 9000}, placement: {near: core}", BUILT_IN),
+        ("name: control, match: {ports: 179}, placement: leave", BUILT_IN),
+        ("name: control, match: {ports: [22, 179], remote: 10.0.0.0/8}, placement: leave",
+         BUILT_IN),
+        ("name: mine, match: {ports: 1}, placement: leave, replaces_built_in: true",
+         "there is no built-in rule `mine`"),
+    ],
+)  # fmt: skip
+def test_control_is_not_replaced_by_accident(tmp_path: Path, rule: str, said: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        policy_of(tmp_path, f"version: 1\nflows:\n- {{{rule}}}\n")
+    (problem,) = caught.value.problems
+    assert problem.message == said
+    assert "replaces_built_in" in str(problem) or "control and rest" in str(problem)

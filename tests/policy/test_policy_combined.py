@@ -77,12 +77,6 @@ def test_each_knows_names_of_today_and_arms_none(name: str) -> None:
         assert not rule.armed
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_open_with_what_they_are_for_and_what_they_cost(example: Path) -> None:
-    opening, _, _ = example.read_text().partition("version:")
-    assert re.search(r"^# For: .{40}[^\0]*^# Cost: .{10}", opening, re.MULTILINE)
-
-
 def test_the_reference_is_that_of_the_schema() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == with_reference(text), "`make docs` writes it"

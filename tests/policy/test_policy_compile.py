@@ -191,28 +191,6 @@ def test_the_loosest_that_a_flow_may_fall_under() -> None:
     assert judged(made, Facts(key(1)), direction=True, group=True) == (10, 5)
 
 
-def test_a_rule_that_has_too_much_to_ask() -> None:
-    """One that leaves is not judged in the kernel, one that steers is reported as a whole."""
-    many = tuple((port, port) for port in range(1000, 1300))
-    flow = Facts(key(1))
-    assert not silent([replace(LEAVE, ports=((443, 443), *many)), RULE], flow)
-    assert not silent([replace(RULE, ports=many), LEAVE], flow)
-    udp = frozenset({Protocol.UDP})
-    assert silent([replace(RULE, ports=many, protocols=udp), LEAVE], flow)
-    each = [replace(RULE, ports=(range_,)) for range_ in many]
-    assert len(compiled(policy([*each, LEAVE])).clauses) == compiling.CLAUSES
-    assert not silent([*each, LEAVE], flow)
-    assert silent([LEAVE, *each], flow)
-
-
-def test_groups_are_named_by_their_path_and_their_units() -> None:
-    in_system = replace(LEAVE, cgroups=("/system.slice/*",))
-    both = replace(RULE, cgroups=("/system.slice/*",), units=("a.service",))
-    made = compiled(policy([in_system, RULE, both]))
-    assert [made.groups_of(path) for path in (*CGROUPS, "/")] == [0b11, 0b01, 0, 0]
-    assert [clause.group for clause in made.clauses] == [0, None, 1, None]
-
-
 def test_what_is_built_in_is_silent_of_ssh_and_judges_the_rest(tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("version: 1\n")
     made = compiled(load(tmp_path / "none.yaml"))
@@ -220,15 +198,6 @@ def test_what_is_built_in_is_silent_of_ssh_and_judges_the_rest(tmp_path: Path) -
     ssh = key(1)._replace(local_port=22)
     assert judged(made, Facts(ssh), direction=True, group=True) == (NEVER, NEVER)
     assert judged(made, Facts(key(1)), direction=True, group=True) == (64 * 1024, 200_000_000)
-
-
-def test_rules_that_find_no_room_are_reported_by_their_own_loosest_thresholds() -> None:
-    loose, strict = replace(RULE, ports=((80, 80),)), replace(RULE, min_bytes=7, min_age_ns=9)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiling, "CLAUSES", 3)
-        made = compiled(policy([loose, strict, replace(strict, min_bytes=8)]))
-    assert [each.min_bytes for each in made.clauses] == [0, 7, 0]
-    assert judged(made, Facts(key(1)), direction=True, group=True) == (7, 9)
 
 
 def test_no_more_groups_than_there_are_bits() -> None:

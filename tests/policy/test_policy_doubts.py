@@ -55,66 +55,61 @@ def flow(name: str, match: str, placement: str = "{near: core}", more: str = "")
     return f"name: {name}, match: {{ {match} }}, placement: {placement}{more}"
 
 
-def test_a_flow_rule_that_never_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(
-        tmp_path,
-        flow("web", "ports: [80, 443]"),
-        flow("small", "ports: 80, min_bytes: 1B"),
-        flow("other", "ports: 81"),
-        flow("all", "protocol: [tcp, udp, sctp]", "leave"),
-        flow("late", "process: nginx"),
-        flow("later", "ports: 443"),
-    )
-    comes = "comes first and matches all that it matches"
-    assert warned(capsys, file) == [
-        f"a.yaml:4:11: no flow falls under `small`: `web` {comes}"
-        " [put it before `web` (a.yaml:3), or remove it]",
-        f"a.yaml:7:11: no flow falls under `late`: `all` {comes}"
-        " [put it before `all` (a.yaml:6), or remove it]",
-        f"a.yaml:8:11: no flow falls under `later`: `web` {comes}"
-        " [put it before `web` (a.yaml:3), or remove it]",
-    ]
+COMES = "comes first and matches all that it matches"
+DECIDES = "this rule decides on no interface:"
 
 
-def test_the_built_in_first_rule_stands_before_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("head", "rules", "said"),
+    [
+        ("flows",
+         [flow("web", "ports: [80, 443]"), flow("small", "ports: 80, min_bytes: 1B"),
+          flow("other", "ports: 81"), flow("all", "protocol: [tcp, udp, sctp]", "leave"),
+          flow("late", "process: nginx")],
+         [f"4:11: no flow falls under `small`: `web` {COMES}"
+          " [put it before `web` (a.yaml:3), or remove it]",
+          f"7:11: no flow falls under `late`: `all` {COMES}"
+          " [put it before `all` (a.yaml:6), or remove it]"]),
+        ("flows",
+         [flow("ssh", "ports: 22, user: root"), flow("half", "ports: [22, 23]")],
+         [f"3:11: no flow falls under `ssh`: `control` {COMES} [`control` (built-in:12) always "
+          "stands first: remove this rule, or write a `control` that asks for less]"]),
+        ("flows",
+         [flow("ldp", "ports: 646"), flow("control", "ports: 1-1023", "leave")],
+         [f"3:11: no flow falls under `ldp`: `control` {COMES} [`control` (a.yaml:4) always "
+          "stands first: remove this rule, or write a `control` that asks for less]"]),
+        ("flows",
+         [flow("dns", "direction: accepted, protocol: udp")],
+         ["3:36: no flow falls under `dns`: UDP has no direction"
+          " [leave `direction` out, or add tcp to `protocol`]"]),
+        ("flows",
+         [flow("all", "protocol: udp", "leave"),
+          flow("dns", "direction: accepted, protocol: [udp, tcp]")], []),
+        ("interfaces",
+         ['match: { name: "en*|eth*" }', 'match: { name: "eno1 | eth1*" }, armed: true',
+          'match: { name: "eno1|wlan0" }, armed: true', 'match: { name: "*" }',
+          'match: { name: "*" }'],
+         [f"4:20: {DECIDES} `en*|eth*` comes first and matches all that `eno1|eth1*` "
+          "matches [put it before the rule at a.yaml:3, or remove it]",
+          f"7:20: {DECIDES} `*` comes first and matches all that `*` matches [put it before "
+          "the rule at a.yaml:6, or remove it]"]),
+        ("interfaces",
+         ['match: { name: "en*", driver: "i*" }, armed: true',
+          'match: { name: "en*" }, armed: true', "match: { name: eno1, driver: igb }, armed: true"],
+         [f"5:20: {DECIDES} `en* (driver i*)` comes first and matches all that "
+          "`eno1 (driver igb)` matches [put it before the rule at a.yaml:3, or remove it]"]),
+    ],
+    ids=range(7),
+)  # fmt: skip
+def test_a_rule_that_never_decides(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    head: str,
+    rules: Sequence[str],
+    said: Sequence[str],
 ) -> None:
-    file = written(tmp_path, flow("ssh", "ports: 22, user: root"), flow("half", "ports: [22, 23]"))
-    assert warned(capsys, file) == [
-        "a.yaml:3:11: no flow falls under `ssh`: `control` comes first and matches all that it "
-        "matches [`control` (built-in:12) always stands first: remove this rule, or write a "
-        "`control` that asks for less]"
-    ]
-
-
-def test_a_rule_named_control_stands_first_wherever_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(tmp_path, flow("ldp", "ports: 646"), flow("control", "ports: 1-1023", "leave"))
-    [warning] = warned(capsys, file)
-    assert warning.startswith("a.yaml:3:11: no flow falls under `ldp`: `control` comes first")
-    assert "[`control` (a.yaml:4) always stands first" in warning
-
-
-def test_an_interface_rule_that_never_decides(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(
-        tmp_path,
-        'match: { name: "en*|eth*" }',
-        'match: { name: "eno1 | eth1*" }, armed: true',
-        'match: { name: "eno1|wlan0" }, armed: true',
-        'match: { name: "*" }',
-        'match: { name: "*" }',
-        head="interfaces",
-    )
-    decides = "this rule decides on no interface:"
-    assert warned(capsys, file) == [
-        f"a.yaml:4:20: {decides} `en*|eth*` comes first and matches all that `eno1|eth1*` "
-        "matches [put it before the rule at a.yaml:3, or remove it]",
-        f"a.yaml:7:20: {decides} `*` comes first and matches all that `*` matches [put it before "
-        "the rule at a.yaml:6, or remove it]",
-    ]
+    file = written(tmp_path, *rules, head=head)
+    assert warned(capsys, file) == [f"a.yaml:{each}" for each in said]
 
 
 def test_what_is_armed_leaves_out_a_rule_that_never_decides(
@@ -125,69 +120,28 @@ def test_what_is_armed_leaves_out_a_rule_that_never_decides(
     assert "armed: en*" in capsys.readouterr().out.splitlines()
 
 
-def test_a_rule_for_a_driver_covers_less(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(
-        tmp_path,
-        'match: { name: "en*", driver: "i*" }, armed: true',
-        'match: { name: "en*" }, armed: true',
-        "match: { name: eno1, driver: igb }, armed: true",
-        'match: { driver: "igb|ice" }',
-        'match: { driver: ["ice"] }',
-        head="interfaces",
-    )
-    decides = "this rule decides on no interface:"
-    assert warned(capsys, file) == [
-        f"a.yaml:5:20: {decides} `en* (driver i*)` comes first and matches all that "
-        "`eno1 (driver igb)` matches [put it before the rule at a.yaml:3, or remove it]",
-        f"a.yaml:7:12: {decides} `* (driver igb|ice)` comes first and matches all that "
-        "`* (driver ice)` matches [put it before the rule at a.yaml:6, or remove it]",
-    ]
-
-
-@pytest.mark.parametrize(("protocol", "never"), [("udp", True), ("[udp, tcp]", False)])
-def test_udp_has_no_direction(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, never: bool
-) -> None:
-    file = written(
-        tmp_path,
-        flow("all", "protocol: udp", "leave"),
-        flow("dns", f"protocol: {protocol}, direction: accepted"),
-    )
-    column = file.read_text().splitlines()[3].index("accepted") + 1
-    said = [
-        f"a.yaml:4:{column}: no flow falls under `dns`: UDP has no direction"
-        " [leave `direction` out, or add tcp to `protocol`]"
-    ]
-    assert warned(capsys, file) == (said if never else [])
-
-
 @pytest.mark.parametrize(
     ("rule", "absent"),
     [
-        ('match: { name: "eth*" }, armed: true', "eth*"),
         ('match: { name: "eth0|ens?" }, armed: true', "eth0|ens?"),
         ('match: { name: "eth*" }', None),
         ('match: { name: "lab:*" }, armed: true', None),  # no interface has such a name
         ('match: { name: "eno*|!eno1" }, armed: true', "eno*|!eno1"),
-        ("match: { name: eth0, driver: igb }, armed: true", "eth0"),
         ("match: { name: eno1, driver: igb }, armed: true", None),  # drivers are not read
     ],
 )
 def test_an_armed_name_that_no_interface_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rule: str, absent: str | None
 ) -> None:
+    """A hint names a few of those that there are."""
     file = written(tmp_path, rule, head="interfaces")
-    said = f"a.yaml:3:20: no interface of this machine matches `{absent}` now"
-    expected = [] if absent is None else [f"{said} [there are: eno1, lo]"]
-    assert warned(capsys, file) == expected
-
-
-def test_a_hint_names_a_few_interfaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, "match: { name: eth0 }, armed: true", head="interfaces")
-    [warning] = warned(capsys, file, there=[f"v{i}" for i in range(10)])
-    assert warning.endswith("[there are: v0, v1, v2, v3, v4, v5, v6, v7 and 2 more]")
+    said = f"a.yaml:3:20: no interface of this machine matches `{absent}` now [there are: "
+    for there, named in (
+        (HERE, "eno1, lo]"),
+        ([*HERE, *(f"v{i}" for i in range(9))], "eno1, lo, v0, v1, v2, v3, v4, v5 and 3 more]"),
+    ):
+        expected = [] if absent is None else [said + named]
+        assert warned(capsys, file, there=there) == expected
     assert warned(capsys, file, there=()) == []  # they are not known
 
 
@@ -239,17 +193,6 @@ def test_a_unit_without_a_process(
     assert warned(capsys, file) == []  # where there is no systemd
 
 
-def test_a_rest_that_never_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rest = flow("rest", "protocol: tcp", "leave")
-    first = written(tmp_path, rest, name="b.yaml")
-    second = written(tmp_path, rest, flow("all", "protocol: tcp", "leave"))
-    comes = "`all` comes first and matches all that it matches"
-    assert warned(capsys, first, second) == [
-        f"b.yaml:3:11: no flow falls under `rest`: {comes}"
-        " [`rest` always stands last: remove it, or let others match less]"
-    ]
-
-
 LEAVE_ALL = flow("rest", "protocol: [tcp, udp, sctp]", "leave")
 
 
@@ -260,9 +203,7 @@ LEAVE_ALL = flow("rest", "protocol: [tcp, udp, sctp]", "leave")
         ("ports: [22, 179], protocol: [tcp, udp]", (), "port 22 (sctp), port 179 (sctp)"),
         ("ports: [22, 179], remote: 10.0.0.0/8", (), "port 22, port 179"),
         ("ports: [20-30, 100-200], protocol: [sctp, udp, tcp]", (), None),
-        ("protocol: [tcp, udp, sctp]", (), None),
         ("ports: 22", (LEAVE_ALL,), None),
-        ("ports: 22", (flow("one", "ports: 100-200"), LEAVE_ALL), "port 179"),
         ("ports: 22", (flow("one", "protocol: udp"), LEAVE_ALL), "port 179 (udp)"),
         ("ports: 22", (flow("one", "direction: accepted"), LEAVE_ALL), "port 179 (tcp, sctp)"),
         ("ports: 22", (flow("bgp", "ports: 179", "leave"),), None),
@@ -284,19 +225,6 @@ def test_a_rule_in_place_of_control_that_leaves_less_alone(
     assert said == ([] if lost is None else [f"{less} steer {lost} [{hint}]"])
 
 
-def test_a_rule_in_place_of_control_may_steer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = written(
-        tmp_path,
-        flow("control", "ports: 179", more=", replaces_built_in: true"),
-        flow("rest", "protocol: tcp", "leave", ", replaces_built_in: true"),
-        flow("all", "protocol: [udp, sctp]", "leave"),
-    )
-    [warning] = warned(capsys, file)
-    assert "rules may now steer port 179 [" in warning
-
-
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
 def test_what_is_shipped_is_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert warned(capsys, file, there=["eth0"]) == []
@@ -305,11 +233,15 @@ def test_what_is_shipped_is_meant(file: Path, capsys: pytest.CaptureFixture[str]
 def test_warnings_stand_in_the_order_of_the_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = written(tmp_path, flow("one", "ports: 22"), name="b.yaml")
-    second = tmp_path / "a.yaml"
-    second.write_text(
-        "version: 1\nflows:\n- { name: x, match: { ports: 179 }, placement: leave }\n"
-        "interfaces:\n- { match: { name: eth0 }, armed: true }\n"
+    rest = flow("rest", "protocol: tcp", "leave")
+    first = written(tmp_path, flow("one", "ports: 22"), rest, name="b.yaml")
+    second = written(tmp_path, flow("x", "ports: 179"), flow("all", "protocol: tcp", "leave"))
+    interfaces = "interfaces:\n- { match: { name: eth0 }, armed: true }\n"
+    second.write_text(second.read_text() + interfaces)
+    warnings = [warning.partition(": ") for warning in warned(capsys, first, second)]
+    places = [place for place, _, _ in warnings]
+    assert places == ["b.yaml:3:11", "b.yaml:4:11", "a.yaml:3:11", "a.yaml:6:20"]
+    assert warnings[1][2] == (
+        f"no flow falls under `rest`: `all` {COMES}"
+        " [`rest` always stands last: remove it, or let others match less]"
     )
-    places = [warning.partition(": ")[0] for warning in warned(capsys, first, second)]
-    assert places == ["b.yaml:3:11", "a.yaml:3:11", "a.yaml:5:20"]

@@ -25,10 +25,8 @@ BAD: list[tuple[str, str, str | None]] = [
     ("flows: []\n", "1:1: `version` is missing", "add `version: 1`, the policy format version"),
     ("version: 2\n", "1:10: expected 1, got `2`", None),
     ('version: "1"\n', '1:10: expected 1, got `"1"`', "did you mean 1?"),
-    ("- 1\n", "1:1: expected a mapping, got a list", "known here: version, about, daemon, "),
     ("version: 1\nabout: 12\n", "2:8: expected text, got `12`", "quote it"),
     ("version: 1\nflow: []\n", "2:1: unknown key `flow`", "did you mean flows?"),
-    ("version: 1\nflows:\n", "2:7: expected a list, got nothing", None),
     ("version: 1\nversion: 1\n", "2:1: duplicate key `version`", "first written at line 1, column"),
     ("version: 1\n[a]: 1\n", "2:1: a key is a single word", None),
     # what goes with what
@@ -40,11 +38,7 @@ BAD: list[tuple[str, str, str | None]] = [
     (IFACE + "serve_on: 7-0", "4:15: `7-0` is an empty range", "did you mean 0-7?"),
     # YAML itself
     ("a: b: c\n", "1:5: mapping values are not allowed here", None),
-    (
-        "a:\n\tb: 1\n",
-        "2:1: while scanning for the next token, found character '\\t'",
-        "YAML is ind",
-    ),
+    ("a:\n\tb: 1\n", "2:1: while scanning for the next token, found character", "YAML is ind"),
     ("a: [1,\n  2\nb: 3\n", "3:2: while parsing a flow sequence, expected ',' or", "it begins at"),
     ("version: 1\n---\nversion: 1\n", "2:1: expected a single document in the stream", "it begi"),
     ("version: &v 1\n", "1:10: a YAML anchor is not read here", None),
@@ -56,33 +50,18 @@ BAD: list[tuple[str, str, str | None]] = [
     (FLOW + "{<<: {ports: 1}}", "5:13: unknown key `<<`", "known here: protocol, ports, local, "),
     # flow rules
     (FLOW + "{}", "5:12: an empty match", "to match every flow: {protocol: [tcp, udp, sctp]}"),
-    (FLOW, "5:11: expected a mapping, got nothing", "known here: protocol, ports"),
     (FLOW + "{prots: 1}", "5:13: unknown key `prots`", "did you mean ports?"),
     (FLOW + "{protocol: tpc}", "5:23: expected tcp, udp, sctp, got `tpc`", "did you mean tcp?"),
     (FLOW + "{ports: []}", "5:20: `ports` is empty", None),
     (FLOW + "{ports: }", "5:19: expected a port or a range such as 8000-8010, got nothing", None),
     (FLOW + "{ports: 10:30}", "5:20: expected a port or a range such as", "did you mean 10-30?"),
-    (FLOW + "{ports: 0}", "5:20: no such port: `0`", "ports are 1 to 65535"),
     (FLOW + "{ports: [22, 65536]}", "5:25: no such port: `65536`", "ports are 1 to 65535"),
     (FLOW + "{ports: 30-10}", "5:20: `30-10` is an empty range", "did you mean 10-30?"),
     (FLOW + "{ports: [bgp]}", "5:21: expected a port or a range such as", "did you mean 179?"),
-    (
-        FLOW + "{namespace: web}",
-        "5:13: unknown key `namespace`",
-        "a pod is known by its",
-    ),
-    (
-        FLOW + "{local: 10.0.0.1/8}",
-        "5:20: `10.0.0.1/8` has host bits set",
-        "did you mean 10.0.0.0/8?",
-    ),
+    (FLOW + "{namespace: web}", "5:13: unknown key `namespace`", "a pod is known by its"),
+    (FLOW + "{local: 10.0.0.1/8}", "5:20: `10.0.0.1/8` has host bits", "did you mean 10.0.0.0/8?"),
     (FLOW + "{local: 10.0.0.0/33}", "5:20: no such prefix length: `/33`", "/0 to /32"),
-    (
-        FLOW + "{local: 10.0.0/8}",
-        "5:20: expected a network such as 10.0.0.0/8, got `10.0.0/8`",
-        None,
-    ),
-    (FLOW + '{remote: "fe80::%lo/64"}', "5:21: expected a network such as", None),
+    (FLOW + "{local: 10.0.0/8}", "5:20: expected a network such as 10.0.0.0/8, got", None),
     (FLOW + "{process: 7}", "5:22: expected a process name, got `7`", "quote it"),
     (FLOW + '{process: "a||b"}', "5:22: `a||b` has an empty name in it", None),
     (
@@ -92,44 +71,19 @@ BAD: list[tuple[str, str, str | None]] = [
     ),
     (FLOW + "{min_bytes: 65536}", "5:24: `65536` has no unit, expected a size", "units: B, KiB"),
     (FLOW + "{min_bytes: 64kb}", "5:24: unknown unit `kb`, expected a size", "did you mean 64KiB?"),
-    (FLOW + "{min_bytes: 0.3B}", "5:24: `0.3B` is not a whole number of B", None),
     (FLOW + "{min_bytes: 9000000000GiB}", "5:24: `9000000000GiB` is out of range", None),
     (FLOW + "{min_age: 2S}", "5:22: unknown unit `S`, expected a time", "did you mean 2s?"),
-    (FLOW + "{min_age: -2s}", "5:22: expected a time such as 200ms, got `-2s`", "units: ns, us"),
     (FLOW + "{ports: 1}\n    t_delete: 0s", "6:15: must be more than 0", None),
-    (FLOW + "{ports: 1}\n    rx: 1", "6:5: unknown key `rx`", "known here: name, match, placement"),
-    (
-        FLOW.replace(": a", ": 5") + "{ports: 1}",
-        "3:11: expected a name, got `5`",
-        "letters, digits",
-    ),
-    (
-        FLOW.replace(": leave", ": leav") + "{ports: 1}",
-        "4:16: expected leave, auto or",
-        "did you mean leave",
-    ),
-    (
-        FLOW.replace(": leave", ": core") + "{ports: 1}",
-        "4:16: expected leave, auto or",
-        "did you mean {near",
-    ),
-    (
-        FLOW.replace(": leave", ":") + "{ports: 1}",
-        "4:15: expected leave, auto or {near: core}, got no",
-        None,
-    ),
+    (FLOW.replace(": a", ": 5") + "{ports: 1}", "3:11: expected a name, got `5`", "letters,"),
     # names that nothing can have
     (FLOW + '{command: ""}', "5:22: an empty name", None),
     (FLOW + '{process: "!"}', "5:22: `!` excludes nothing", "write a name after the `!`"),
-    (FLOW + '{unit: "!!"}', "5:19: `!!` excludes nothing", "write a name after the `!`"),
-    (FLOW + '{cgroup: "!a.slice"}', "5:21: `a.slice` can match no cgroup", "did you mean /a.sl"),
     (FLOW + '{unit: "a.service|!nginx"}', "5:19: `nginx` can match no unit", "did you mean nginx"),
-    (FLOW + "{interface: [eth0]}", "5:24: expected an interface name, got a list", "quote it"),
     (FLOW + "{interfaces: eth0}", "5:13: unknown key `interfaces`", "did you mean interface?"),
+    (FLOW + "{interface: [eth0]}", "5:24: expected an interface name, got a list", "quote it"),
     (FLOW + "{user: rooot}", "5:19: there is no user `rooot` here", "did you mean root?"),
     (FLOW + "{user: [0, qqqqqqqq]}", "5:23: there is no user `qqqqqqqq` here", "a uid is taken"),
     (FLOW + "{user: -1}", "5:19: no such uid: `-1`", "uids are 0 to"),
-    (FLOW + "{user: }", "5:18: expected a user name or a uid, got nothing", None),
     (
         FLOW + "{cgroup: /sys/fs/cgroup/system.slice}",
         "5:21: `/sys/fs/cgroup/system.slice` can match no cgroup",
@@ -143,60 +97,30 @@ BAD: list[tuple[str, str, str | None]] = [
         "did you mean a.service?",
     ),
     (FLOW + "{unit: a.timer}", "5:19: `a.timer` can match no unit", "did you mean a.timer.serv"),
-    (
-        FLOW + "{direction: acepted}",
-        "5:24: expected accepted or connected, got `acepted`",
-        "did you mean accepted?",
-    ),
+    (FLOW + "{direction: acepted}", "5:24: expected accepted or connected", "did you mean acc"),
     (FLOW + "{min_rate: 500}", "5:23: `500` has no unit, expected a rate", "units: bit, kbit"),
     # interfaces and daemon
     (IFACE + "armed: yes", "4:12: expected true or false, got `yes`", "did you mean true?"),
-    (IFACE + 'armed: "true"', '4:12: expected true or false, got `"true"`', None),
-    (
-        IFACE + "napi_threads: always",
-        "4:19: expected borrow or never, got `always`",
-        None,
-    ),
+    (IFACE + "napi_threads: always", "4:19: expected borrow or never, got `always`", None),
     (IFACE + "filters: {max: 010}", "4:20: expected a number, got `010`", "did you mean 10?"),
     (IFACE + 'filters: {max: "10"}', '4:20: expected a number, got `"10"`', "did you mean 10?"),
     (IFACE + "filters: {max: 0x10}", "4:20: expected a number, got `0x10`", "plain decimal digits"),
-    (IFACE + "filters: {max: }", "4:19: expected a number, got nothing", None),
     (IFACE + "filters: {reserve: -1}", "4:24: must be 0 or more", None),
     (FLOW + "{ports: 1}\n    filters: {max: 0}", "6:20: must be 1 or more", None),
-    (FLOW + "{ports: 1}\n    filters: {}", "6:14: `max` is missing", None),
-    (FLOW + "{ports: 1}\n    filters: 5", "6:14: expected a mapping, got `5`", "known here: max"),
     (FLOW + "{ports: 1}\n    max: 5", "6:5: unknown key `max`", "did you mean filters: {max: 5}?"),
     (IFACE.replace('"eth*"', '""'), "3:19: an empty name", None),
-    (IFACE.replace('"eth*"', "[]"), "3:19: `name` is empty", None),
-    (IFACE.replace('"eth*"', "[eth0, 7]"), "3:26: expected an interface name, got `7`", "quote it"),
-    (IFACE.replace('"eth*"', '["!", a]'), "3:20: `!` excludes nothing", "write a name after the"),
     (IFACE.replace('{name: "eth*"}', "{}"), "3:12: an empty match", "to match every interface: {n"),
     (IFACE.replace('"eth*"', "!eth0"), "3:24: while scanning a tag", "quote a value"),
     (IFACE.replace("name", "drivers"), "3:13: unknown key `drivers`", "did you mean driver?"),
-    (IFACE.replace('name: "eth*"', "driver: 5"), "3:21: expected a driver name, got `5`", "quote"),
-    (IFACE.replace('"eth*"', '"eth*|"'), "3:19: `eth*|` has an empty name in it", None),
     # one mapping too far out
-    (IFACE + 'name: "eth*"', "4:5: unknown key `name`", 'did you mean match: {name: "eth*"}?'),
     (IFACE + "max: 5", "4:5: unknown key `max`", "did you mean filters: {max: 5}?"),
     (FLOW + "{}\n    near: smt", "6:5: unknown key `near`", "did you mean placement: {near: smt}?"),
     (FLOW + "{}\n    ports: [1]", "6:5: unknown key `ports`", "did you mean match: {ports: ...}?"),
     ("version: 1\nobserver: bpf", "2:1: unknown key `observer`", "did you mean daemon: {obser"),
-    ("version: 1\nname: a", "2:1: unknown key `name`", "known here: version, about, daemon, "),
-    (IFACE.replace("name", "nam"), "3:13: unknown key `nam`", "did you mean name?"),
-    (
-        DAEMON + "{observer: bpff}",
-        "2:20: expected auto, bpf or sock_diag, got `bpff`",
-        "did you mean",
-    ),
-    (DAEMON + "{web: 8650}", "2:15: expected a mapping, got `8650`", "known here: port"),
-    (DAEMON + "{web: {}}", "2:15: `port` is missing", None),
+    (DAEMON + "{observer: bpff}", "2:20: expected auto, bpf or sock_diag, got", "did you mean"),
     (DAEMON + "{web: {port: 80}}", "2:22: must be 1024 or more", None),
     (DAEMON + "{table: {max: 99999999}}", "2:23: must be 16777216 or less", None),
-    (
-        DAEMON + "{settle: {hold_down: 5}}",
-        "2:30: `5` has no unit, expected a time",
-        "units: ns, us",
-    ),
+    (DAEMON + "{settle: {hold_down: 5}}", "2:30: `5` has no unit, expected", "units: ns, us"),
 ]
 
 # The same for what stands in one line, the place being behind the ^.
@@ -208,29 +132,20 @@ MARKED: list[tuple[str, str, str | None]] = [
     (PLACED + "^{near: core, cpus: 1}}]", "a placement of near and cpus", "say one of near, cpus"),
     (PLACED + "^{avoid: smt}}]", "a placement of no place", "say one of near, cpus, dedicated"),
     (PLACED + "^{near: smt, avoid: smt}}]", "avoid: smt goes with near: llc or near: node", None),
-    (PLACED + "^{cpus: 1, avoid: smt}}]", "avoid: smt goes with near: llc or near: node", None),
     (PLACED + "{near: ^lcc}}]", "expected core, smt, llc or node, got `lcc`", "did you mean llc?"),
-    (PLACED + "{near:^ }}]", "expected a word, got nothing", None),
     (PLACED + "{near: llc, avoid: ^own}}]", "expected smt, got `own`", None),
-    (PLACED + "{cpus: ^[]}}]", "`cpus` is empty", None),
     (PLACED + "{cpus: ^all}}]", "expected a CPU or a range such as 4-6, got `all`", None),
-    (PLACED + "{cpus: [^6-4]}}]", "`6-4` is an empty range", "did you mean 4-6?"),
-    (PLACED + "{dedicated: ^1.5}}]", "expected a CPU or a range such as 4-6, got `1.5`", None),
     (PLACED + "^llc}]", "expected leave, auto or {near: core}", "did you mean {near: llc}?"),
     (PLACED + "{^nearly: core}}]", "unknown key `nearly`", "did you mean near?"),
     (FORWARDED + "match: ^{in: x}, placement: {pair: core}}]", "`out` is missing", None),
     (FORWARDED + "match: {in: ^1, out: y}, placement: {pair: core}}]",
      "expected an interface name", None),
-    (FORWARDED + "match: {^inn: x, in: x, out: y}, placement: {pair: core}}]",
-     "unknown key `inn`", None),
     (MATCHED + "placement: {pair: ^far}}]", "expected core, llc, node or leave", None),
     (MATCHED + "placement: {mode: ^III}}]", "expected 0, I or II", None),
-    (MATCHED + "placement: ^{}}]", "a placement of no place", None),
     (MATCHED + "placement: ^{pair: core, mode: I}}]", "a placement of pair and", None),
     (MATCHED + "placement: {pair: core}, order: ^at-once}]", "expected strict or", None),
     (BUDGET + "{packets: ^0}}", "must be 1 or more", None),
     (BUDGET + "{packets: ^2147483648}}", "must be 2147483647 or less", None),
-    (BUDGET + "{packets: ^2.5}}", "expected a number, got `2.5`", "plain decimal"),
     (BUDGET + "{time: ^2}}", "`2` has no unit", "units: ns, us"),
     (BUDGET + "{time: ^2s}}", "must be 1000000000 or less", None),
     (BUDGET + "{time: ^1500ns}}", "the kernel counts whole micro", "did you mean 2us?"),
@@ -323,21 +238,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     start = "1 error in the policy\n"
     missing = tmp_path / "no.yaml"
     assert _unreadable(missing) == f"{start}{missing}: cannot be read: No such file or directory"
-    assert (
-        _unreadable(tmp_path)
-        == f"{start}{tmp_path}: cannot be read: it is a directory, not a regular file"
-    )
     loop = tmp_path / "loop.yaml"
     loop.symlink_to(loop)
     assert "loop.yaml: cannot be read: Too many levels of symbolic links" in _unreadable(loop)
-
-
-def test_policies_d_that_is_not_a_directory(tmp_path: Path) -> None:
     (tmp_path / "atfnd.yaml").write_text("version: 1\n")
     (tmp_path / "policies.d").write_text("version: 1\n")
-    assert _unreadable(tmp_path / "atfnd.yaml").endswith(
-        "policies.d: cannot be read: Not a directory"
-    )
+    said = _unreadable(tmp_path / "atfnd.yaml")
+    assert said.endswith("policies.d: cannot be read: Not a directory")
 
 
 KEYS = "version daemon table settle interfaces flows match name placement ports local process"

@@ -50,9 +50,11 @@ def facts(folder: Path, **other: object) -> Path:
 
 
 def wrong(file: Path, host: Host | None) -> list[tuple[str, str | None]]:
-    with pytest.raises(PolicyError) as caught:
+    try:
         check(files=[file], host=host)
-    return [(each.message, each.hint) for each in caught.value.problems]
+    except PolicyError as refusal:
+        return [(each.message, each.hint) for each in refusal.problems]
+    return []
 
 
 def refusal(file: Path) -> str:
@@ -69,37 +71,30 @@ def test_it_says_for_which_machine(tmp_path: Path, capsys: pytest.CaptureFixture
     first, second = capsys.readouterr().out.splitlines()[:2]
     assert first == "for dtn1: 3 of 2048 CPUs online, 2 interfaces, 2 users"
     assert second == f"policy OK: {file}"
-    check_verb([file])
-    assert capsys.readouterr().out.startswith(f"policy OK: {file}\n")
-
-
-def test_its_name_does_not_steer_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    host = read_host(facts(tmp_path, name="d\x1b[2Jtn"))
-    check(files=[written(tmp_path, "")], host=host)
+    check_verb([file], for_host=facts(tmp_path, name="d\x1b[2Jtn"))  # it does not steer a terminal
     assert capsys.readouterr().out.startswith("for d?[2Jtn: ")
 
 
-def test_cpus_are_those_of_that_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(tmp_path, flow(cpu=2047))
-    assert wrong(file, None)[0][0] == "impossible CPU 2047"
-    check(files=[file], host=HOST)
-    said = ("impossible CPU 2048", "dtn1 can have CPUs 0 to 2047")
-    capsys.readouterr()
-    assert wrong(written(tmp_path, flow(cpu=2048)), HOST) == [said]
-    assert capsys.readouterr().out.startswith("for dtn1: ")
-
-
-def test_users_are_those_of_that_machine(tmp_path: Path) -> None:
-    file = written(tmp_path, flow("globus-of-dtn1"))
-    assert wrong(file, None)[0][0] == "there is no user `globus-of-dtn1` here"
-    check(files=[file], host=HOST)
-    said = ("there is no user `globus-at-dtn1` on dtn1", "did you mean globus-of-dtn1?")
-    assert wrong(written(tmp_path, flow("globus-at-dtn1")), HOST) == [said]
-    said = ("there is no user `daemon` on dtn1", "a uid is taken as it is")
-    assert wrong(written(tmp_path, flow("daemon")), HOST) == [said]
-    check(files=[written(tmp_path, flow("815"))], host=HOST)
+@pytest.mark.parametrize(
+    ("rules", "here", "there"),
+    [
+        (flow(cpu=2047), "impossible CPU 2047", None),
+        (flow(cpu=2048), "impossible CPU 2048",
+         ("impossible CPU 2048", "dtn1 can have CPUs 0 to 2047")),
+        (flow("globus-of-dtn1"), "there is no user `globus-of-dtn1` here", None),
+        (flow("globus-at-dtn1"), "there is no user `globus-at-dtn1` here",
+         ("there is no user `globus-at-dtn1` on dtn1", "did you mean globus-of-dtn1?")),
+        (flow("daemon"), None,
+         ("there is no user `daemon` on dtn1", "a uid is taken as it is")),
+        (flow("815"), None, None),
+    ],
+)  # fmt: skip
+def test_cpus_and_users_are_those_of_that_machine(
+    tmp_path: Path, rules: str, here: str | None, there: tuple[str, str] | None
+) -> None:
+    file = written(tmp_path, rules)
+    assert [message for message, _ in wrong(file, None)] == ([] if here is None else [here])
+    assert wrong(file, HOST) == ([] if there is None else [there])
 
 
 @pytest.mark.parametrize(("name", "there"), [("ens*", True), ("nosuch*", False)])
@@ -127,38 +122,28 @@ def test_the_rights_of_a_file_here_say_nothing_of_that_machine(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "FILE:1:1: damaged: Expecting value"),
         (b'{\n"version": 1,', "FILE:2:14: damaged: Expecting property name"),
         (b"[" * 200_000, "FILE: damaged: it is no JSON"),
         (b"9" * 5000, "FILE: damaged: it is no JSON"),
         (b"[1]", "FILE: it holds no facts of a machine"),
-        (b'{"version": 2}', "FILE: it is of version 2; this atfnd reads version 1"),
         (b'{"version": "\\u001b[2J"}', "FILE: it is of version ?[2J; this atfnd reads version 1"),
         (b'{"version": 1}', "FILE: damaged: name: Field required"),
+        ({"users": {"root": None}}, "FILE: damaged: users.root: "),
+        ({"interfaces": [{"name": "eth0", "queues": -1}]}, "FILE: damaged: interfaces.0.queues: "),
+        ({"colour\n": "red"}, "FILE: damaged: colour?: "),
     ],
-    ids=range(8),
+    ids=range(9),
 )
-def test_what_holds_no_facts_is_one_line(tmp_path: Path, text: bytes, said: str) -> None:
+def test_what_holds_no_facts_is_one_line(
+    tmp_path: Path, text: bytes | Mapping[str, Any], said: str
+) -> None:
     file = tmp_path / "dtn1.json"
-    file.write_bytes(text)
+    if isinstance(text, bytes):
+        file.write_bytes(text)
+    else:
+        facts(tmp_path, **text)
     assert refusal(file).startswith(said)
     assert "\n" not in refusal(file)
-
-
-@pytest.mark.parametrize(
-    ("other", "at"),
-    [
-        ({"cpus": 0}, "cpus"),
-        ({"users": {"root": None}}, "users.root"),
-        ({"interfaces": [{"name": "eth0", "queues": -1}]}, "interfaces.0.queues"),
-        ({"colour\n": "red"}, "colour?"),
-    ],
-    ids=str,
-)
-def test_a_fact_that_cannot_be_is_named(tmp_path: Path, other: Mapping[str, Any], at: str) -> None:
-    said = refusal(facts(tmp_path, **other))
-    assert said.startswith(f"FILE: damaged: {at}: ")
-    assert "\n" not in said
 
 
 def test_only_a_regular_file_with_an_end_is_read(tmp_path: Path) -> None:

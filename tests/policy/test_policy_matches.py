@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +22,9 @@ from atfnd.model import (
     Process,
     Protocol,
 )
-from atfnd.policy.file.load import load
 from atfnd.policy.file.problem import Mistake
 from atfnd.policy.file.units import MAX, RATES, SIZES, TIMES, rate_bit_s, size_bytes, time_ns
-from atfnd.policy.match.match import Matcher, meets, qualify
+from atfnd.policy.match.match import Matcher, meets
 from atfnd.policy.match.systemd import units_in
 from tests.values import RULE, key
 
@@ -48,38 +46,6 @@ def first(facts: Facts, *rules: FlowRule) -> FlowRule | None:
     return Matcher(Policy((), rules, "auto", 1, 0, ())).first_match(facts)
 
 
-def test_reads_every_key_of_a_match(tmp_path: Path) -> None:
-    file = tmp_path / "atfnd.yaml"
-    file.write_text("""\
-version: 1
-flows:
-  - name: one
-    match:
-      direction: accepted
-      interface: "eth*|lab:*| ! eth0"
-      command: "*iperf3 -s*"
-      user: [root, 1000]
-      cgroup: /system.slice/*
-      unit: "nginx.service|user@*"
-      min_rate: 500Mbit
-    placement: leave
-""")
-    assert load(file).flows[1] == replace(
-        LEAVE,
-        name="one",
-        source=f"{file}:3",
-        direction=Direction.ACCEPTED,
-        interfaces=("eth*", "lab:*", "!eth0"),
-        commands=("*iperf3 -s*",),
-        users=frozenset({0, 1000}),
-        cgroups=("/system.slice/*",),
-        units=("nginx.service", "user@*"),
-        min_rate_bit_s=500_000_000,
-        order=load(file).flows[1].order,
-        dwell_ns=10_000_000,
-    )
-
-
 @pytest.mark.parametrize(
     ("asked", "is_so"),
     [
@@ -87,23 +53,17 @@ flows:
         ({"commands": ("nginx",)}, False),  # a glob is on the whole of it
         ({"commands": ("a", "*worker*")}, True),
         ({"users": frozenset({33})}, True),
-        ({"cgroups": ("/system.slice/nginx.service",)}, True),
         ({"cgroups": ("/system.slice/*",)}, True),
         ({"cgroups": ("/system.slice",)}, False),
         ({"units": ("nginx.service",)}, True),
-        ({"units": ("system.slice",)}, True),
         ({"units": ("ngin*",)}, True),
-        ({"commands": ("!nginx: *",)}, False),
-        ({"commands": ("nginx*", "!*cache*")}, True),
+        ({"processes": ("a", "ngin?")}, True),
         ({"processes": ("ngin?", "!nginx")}, False),
-        ({"cgroups": ("!/system.slice/*",)}, False),
         ({"cgroups": ("/system.slice/*", "!*/a.service")}, True),
         ({"units": ("!nginx.service",)}, False),  # it is in system.slice, too
-        ({"units": ("system.slice", "!nginx.*")}, False),
         ({"units": ("!a.service", "!user.slice")}, True),
         ({"units": ("user.slice", "!a.service")}, False),
         ({"interfaces": ("eth*", "!eth0")}, False),
-        ({"interfaces": ("lab:*", "eth*")}, True),
         ({"direction": Direction.ACCEPTED}, True),
         ({"direction": Direction.CONNECTED}, False),
         ({"commands": ("nginx: *",), "users": frozenset({0})}, False),  # all of them
@@ -165,11 +125,6 @@ def test_more_never_leads_to_a_later_rule(
         assert (len(rules) if later is None else rules.index(later)) <= at
 
 
-def test_the_kernel_is_not_asked_for_a_rate() -> None:
-    fast = replace(RULE, min_rate_bit_s=10**9)
-    assert qualify(Policy((), (fast,), "auto", 1, 0, ())) == (0, 0, 0)
-
-
 # Sizes, times and rates
 
 
@@ -199,15 +154,10 @@ def test_a_rate_may_say_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     ("written", "message", "hint"),
     [
-        (500, "`500` has no unit, expected a rate such as 500Mbit", "units: bit, kbit"),
-        ("500", "`500` has no unit, expected a rate", "units: bit, kbit"),
-        ("500Mb", "unknown unit `Mb`", "did you mean 500Mbit?"),
         ("1.5G", "unknown unit `G`", "did you mean 1.5Gbit?"),
         ("500mbit", "unknown unit `mbit`", "did you mean 500Mbit?"),
         ("500Mbps", "unknown unit `Mbps`", "did you mean 500Mbit?"),
-        ("10MiB", "unknown unit `MiB`", "did you mean 10MiB/s?"),
         ("10MB/s", "unknown unit `MB/s`", "did you mean 10MiB/s?"),
-        ("0.5bit", "`0.5bit` is not a whole number of bit", None),
         ("500Mbit/h", "unknown unit `Mbit/h`", "units: bit"),
         (None, "expected a rate such as 500Mbit, got nothing", "units: bit"),
     ],

@@ -77,28 +77,18 @@ def test_one_of_somebody_else_is_refused(config: Path) -> None:
     assert problem(config) == (str(config), why, f"chown root {config}")
 
 
-def test_one_in_a_folder_that_others_may_write_is_refused(config: Path) -> None:
-    folder = config.parent / "policies.d"
+def test_one_in_a_folder_that_others_may_write_is_refused(config: Path, tmp_path: Path) -> None:
+    """There, or where a link leads. A name with a blank is quoted in the line that mends it."""
+    folder, theirs = config.parent / "policies.d", tmp_path / "their own"
     folder.chmod(0o777)
     assert problem(config)[2] == f"chmod go-w {folder}"
     folder.chmod(0o1777)
     load(config, trusting=False)
-
-
-def test_a_link_to_a_place_that_others_may_write_is_refused(config: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
     theirs.mkdir()
     theirs.chmod(0o777)
     (theirs / "a.yaml").write_text("version: 1\n")
-    (config.parent / "policies.d" / "two.yaml").symlink_to(theirs / "a.yaml")
-    assert problem(config)[2] == f"chmod go-w {theirs}"
-
-
-def test_a_name_with_a_blank_is_quoted_in_the_line_that_mends_it(config: Path) -> None:
-    part = config.parent / "policies.d" / "my own.yaml"
-    part.write_text("version: 1\n")
-    part.chmod(0o666)
-    assert problem(config)[2] == f"chmod go-w '{part}'"
+    (folder / "two.yaml").symlink_to(theirs / "a.yaml")
+    assert problem(config)[2] == f"chmod go-w '{theirs}'"
 
 
 def test_check_reads_it_and_says_that_it_will_be_refused(
