@@ -11,7 +11,7 @@ import errno
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -134,7 +134,6 @@ class Published:
             9,
         )
         self.measured = list[str]()  # now
-        self.endless = False
         self.measuring_fails: str | None = None
         self.mistake: str | None = None  # in the policy's files
         self._news = asyncio.Event()
@@ -268,7 +267,7 @@ class Published:
     async def measure(
         self, nic: str, total_s: float, slot_s: float, settle_s: float, against: str | None
     ) -> AsyncGenerator[MeasuringStep | Measurement, None]:
-        """Pairs of slots that last no time. One that is endless waits after its first step."""
+        """Pairs of slots that last no time."""
         (view,) = (each for each in self.views if each.name == nic)
         if not view.armed:
             what = f"{nic} is not armed: there is nothing to compare"
@@ -282,10 +281,6 @@ class Published:
             for number in range(1, 2 * pairs + 1):
                 left_s = (2 * pairs - number) * slot_s
                 yield MeasuringStep(number, 2 * pairs, number % 2 == 1, left_s)
-                while self.endless:
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._news.wait(), 0.01)
-                    yield MeasuringStep(number, 2 * pairs, number % 2 == 1, left_s)
                 if number % 2 == 0:
                     part = [
                         (nothing | {Figure.RTT: 90.0 + n % 2}, nothing | {Figure.RTT: 100.0})

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import grp
 import json
 import os
@@ -21,12 +23,12 @@ import pytest
 from atfnd.errors import OperatorError
 from atfnd.model.reason import Code
 from atfnd.serve.api import door
+from atfnd.serve.api.door import NO_ROOM_S, Accepting
 from tests.serve.asking import get
-from tests.serve.peers import connected
+from tests.serve.peers import NOBODY, connected
 from tests.serve.published import Published, Serving, flow, serving, three_flows
 from tests.wait import until
 
-NOBODY = 65534
 GROUP = "daemon"  # any that is in every /etc/group
 CHANGES = ["/v1/reload", *(f"/v1/nics/eth1/{v}" for v in ("arm", "disarm", "pause", "resume"))]
 
@@ -52,13 +54,10 @@ def ask(daemon: Serving, path: str, *options: str, group: int) -> tuple[int, Any
     return (int(status), json.loads(body)) if not done.returncode else (done.returncode, None)
 
 
-def test_a_member_of_the_group_reads(daemon: Serving) -> None:
-    member = grp.getgrnam(GROUP).gr_gid
-    status, answer = ask(daemon, "/v1/flows", group=member)
+def test_a_member_of_the_group_reads_and_a_stranger_cannot_even_connect(daemon: Serving) -> None:
+    assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o660
+    status, answer = ask(daemon, "/v1/flows", group=grp.getgrnam(GROUP).gr_gid)
     assert (status, len(answer["flows"])) == (200, 3)
-
-
-def test_a_stranger_cannot_even_connect(daemon: Serving) -> None:
     assert ask(daemon, "/v1/status", group=NOBODY) == (7, None)  # curl: could not connect
 
 
@@ -78,12 +77,6 @@ def test_only_root_changes_anything(daemon: Serving, path: str) -> None:
     assert status == 403
     assert answer == {"error": "only root may change anything", "hint": "run it with sudo"}
     assert daemon.source.views == Published().views
-
-
-def test_what_is_no_request_of_ours_is_no_matter_of_rights(daemon: Serving) -> None:
-    member = grp.getgrnam(GROUP).gr_gid
-    assert ask(daemon, "/v1/status", "-X", "DELETE", group=member)[0] == 405
-    assert ask(daemon, "/v1/nics/eth1/explode", "-X", "POST", group=member)[0] == 404
 
 
 def test_what_was_asked_is_done_though_nobody_waits_for_the_answer(daemon: Serving) -> None:
@@ -205,14 +198,13 @@ class TestPace:
 # The socket file, and clients that send or take nothing
 
 
-def test_the_socket_is_for_owner_and_group(daemon: Serving) -> None:
-    assert stat.S_IMODE(daemon.socket.stat().st_mode) == 0o660
-
-
-def test_the_socket_is_gone_after_a_stop(tmp_path: Path) -> None:
-    with serving(tmp_path / "new" / "atfnd.sock") as running:
-        assert running.socket.is_socket()
-    assert not running.socket.exists()
+def test_a_stale_socket_is_replaced_and_gone_after_a_stop(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(tmp_path / "atfnd.sock"))
+    for path in (tmp_path / "atfnd.sock", tmp_path / "new" / "atfnd.sock"):
+        with serving(path) as running:
+            assert get(running, "/v1/status")["pid"] == 4242
+        assert not path.exists()
 
 
 def test_a_stop_leaves_a_successors_socket(tmp_path: Path) -> None:
@@ -222,14 +214,6 @@ def test_a_stop_leaves_a_successors_socket(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as other:
             other.bind(str(path))
     assert path.is_socket()
-
-
-def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "atfnd.sock"
-    with socket.socket(socket.AF_UNIX) as killed:
-        killed.bind(str(path))
-    with serving(path) as running:
-        assert get(running, "/v1/status")["pid"] == 4242
 
 
 def test_a_second_daemon_is_refused_and_the_first_goes_on(daemon: Serving) -> None:
@@ -265,25 +249,24 @@ def test_a_stop_ends_idle_connections(tmp_path: Path) -> None:
         assert not client.recv(1)
 
 
-def test_a_client_that_sends_nothing_is_disconnected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("head", "answer"),
+    [
+        (b"GET /v1/status HTTP/1.1\r\nHost:", b""),
+        (b"POST /v1/nics/eth1/arm HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+         b"HTTP/1.1 408"),
+    ],
+    ids=["head", "body"],
+)  # fmt: skip
+def test_who_does_not_send_all_is_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, answer: bytes
 ) -> None:
     monkeypatch.setattr("atfnd.serve.api.requests.READ_S", 0.1)
     with serving(tmp_path / "atfnd.sock") as running, socket.socket(socket.AF_UNIX) as client:
         client.settimeout(30)
         client.connect(str(running.socket))
-        client.sendall(b"GET /v1/status HTTP/1.1\r\nHost:")
-        assert not client.recv(1)
-
-
-def test_a_body_that_does_not_come_is_408(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atfnd.serve.api.requests.READ_S", 0.1)
-    with serving(tmp_path / "atfnd.sock") as running, socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(30)
-        client.connect(str(running.socket))
-        head = b"POST /v1/nics/eth1/arm HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
         client.sendall(head)
-        assert client.recv(4096).startswith(b"HTTP/1.1 408")
+        assert client.recv(12) == answer
         assert not running.source.views[1].armed
 
 
@@ -302,3 +285,51 @@ def test_a_client_that_takes_nothing_is_disconnected(
             hung_up.register(client, select.POLLHUP)
             until(lambda: hung_up.poll(0), "the server hangs up")
         assert get(running, "/v1/status")["pid"] == 4242
+
+
+# Where there is no descriptor left for a connection
+
+
+CLIENTS = 2
+
+
+class Full(socket.socket):
+    """Has no room at first."""
+
+    tries = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tries += 1
+        if self.tries == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+def test_without_room_it_rests_and_then_takes_those_who_waited(tmp_path: Path) -> None:
+    async def run() -> None:
+        loop, refused, served = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        arrived: list[float] = []
+
+        def protocol() -> asyncio.Protocol:
+            arrived.append(loop.time())
+            if len(arrived) == CLIENTS:
+                served.set()
+            return asyncio.Protocol()
+
+        loop.set_exception_handler(lambda *_: refused.set())
+        with ExitStack() as stack:
+            listener = stack.enter_context(Full(socket.AF_UNIX))
+            listener.bind(str(tmp_path / "socket"))
+            listener.setblocking(False)
+            accepting = Accepting(listener, protocol, 0)
+            stack.callback(accepting.close)
+            for _ in range(CLIENTS):
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.connect(str(tmp_path / "socket"))
+            await asyncio.wait_for(refused.wait(), 30)
+            refused_s = loop.time()
+            await asyncio.wait_for(served.wait(), 30)
+            assert listener.tries == 1 + CLIENTS
+            assert arrived[0] - refused_s > NO_ROOM_S / 2
+
+    asyncio.run(run())

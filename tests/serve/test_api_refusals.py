@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,28 +15,19 @@ import pytest
 from atfnd.serve.api import requests
 from atfnd.serve.api.requests import BUGS, BUGS_S, Few
 from tests.serve.asking import curl, get, refusal
-from tests.serve.published import Published, Serving, serving, three_flows
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
-        yield running
+from tests.serve.published import Published, Serving, serving
 
 
 @pytest.mark.parametrize(
     ("path", "status"),
     [
         ("/", 404),
-        ("/v1", 404),
         ("/v2/status", 404),
         ("/v1/flows/", 404),
         ("/v1/status?x=1", 400),
         ("/v1/flows?limit=0", 400),
         ("/v1/flows?limit=1001", 400),
-        ("/v1/flows?limit=ten", 400),
         ("/v1/flows?limit=1&limit=2", 400),
-        ("/v1/flows?limit=1e3", 400),
         ("/v1/flows?limit=%D9%A3", 400),
         *((f"/v1/{path}={number}", 400)
           for path in ("events?after", "events/stream?after", "flows?cursor")
@@ -47,13 +38,10 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("/v1/flows?sort=pid", 400),
         ("/v1/explain", 400),
         ("/v1/explain?flow=", 400),
-        ("/v1/explain?flow=nonsense", 400),
-        ("/v1/explain?flow=tcp+1.2.3.4:5+::1:6", 400),
         ("/v1/filters", 400),
         ("/v1/filters?nic=nope", 404),
         ("/v1/queues?nic=nope", 404),
         ("/v1/flows/stream?all=2", 400),
-        ("/v1/gain?seconds=0", 400),
         ("/v1/gain?seconds=61", 400),
         ("/v1/gain?nic=nope", 404),
         ("/v1/pairs?seconds=61", 400),
@@ -61,9 +49,7 @@ def daemon(tmp_path: Path) -> Iterator[Serving]:
         ("/v1/pairs/latest?nic=nope", 404),
         ("/v1/pairs/explain?ingress=eth1", 400),
         ("/v1/pairs/explain?ingress=eth1&egress=eth1&tx_queue=-1", 400),
-        ("/v1/doctor?nic=", 400),
         ("/v1/doctor?nic=nope", 400),
-        ("/v1/doctor?fix=1", 400),
     ],
 )  # fmt: skip
 def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
@@ -78,7 +64,6 @@ def test_bad_requests(daemon: Serving, path: str, status: int) -> None:
         ("/v1/flows", ("-XDELETE",), 405),
         ("/v1/nics/eth1/arm", (), 405),
         ("/v1/nics/nope/arm", ("-XPOST",), 404),
-        ("/v1/nics/nope/pause", ("-XPOST",), 404),
         ("/v1/nics/eth1/explode", ("-XPOST",), 404),
         ("/v1/nics/eth1/arm?force=1", ("-XPOST",), 400),
         ("/v1/nics/eth1/arm", ("-d", "{}"), 400),
@@ -93,48 +78,32 @@ def test_bad_methods_names_and_bodies(
     got, answer = refusal(daemon, path, *options)
     assert got == status
     assert answer["hint"]
+    assert ("Allow: " in curl(daemon, path, *options, "-i")[2]) == (status == 405)
     assert daemon.source.views == Published().views
 
 
-def test_405_says_what_is_allowed(daemon: Serving) -> None:
-    _, _, text = curl(daemon, "/v1/nics/eth1/arm", "-i")
-    assert "Allow: POST" in text.replace("\r", "")
-
-
-def test_what_the_daemon_and_the_kernel_refuse(daemon: Serving) -> None:
-    def add() -> None:
-        lab = daemon.source.views[0]
-        none = replace(lab.caps, filters=False)
-        daemon.source.views += [replace(lab, name="plain0", caps=none), replace(lab, name="stuck0")]
-
-    daemon.do(add)
-    assert refusal(daemon, "/v1/nics/plain0/arm", "-XPOST") == (
-        409,
-        {"error": "plain0 has no filters", "hint": "use another interface"},
-    )
+def test_what_the_kernel_refuses(daemon: Serving) -> None:
+    stuck = replace(daemon.source.views[0], name="stuck0")
+    daemon.do(lambda: daemon.source.views.append(stuck))
     status, answer = refusal(daemon, "/v1/nics/stuck0/disarm", "-XPOST")
-    assert status == 409
-    assert answer["error"] == (
-        "the kernel refused to disarm stuck0: Operation not permitted (EPERM)"
-    )
+    said = "the kernel refused to disarm stuck0: Operation not permitted (EPERM)"
+    assert (status, answer["error"]) == (409, said)
 
 
-def test_garbage_and_silence_do_not_disturb_others(daemon: Serving) -> None:
-    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as garbage:
-        silent.connect(str(daemon.socket))
-        garbage.connect(str(daemon.socket))
+def test_garbage_silence_and_an_early_end_do_not_disturb_others(daemon: Serving) -> None:
+    daemon.do(lambda: daemon.source.fill(range(1000)))
+    with ExitStack() as stack:
+        silent, garbage, leaving = (
+            stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)
+        )
+        for client in (silent, garbage, leaving):
+            client.connect(str(daemon.socket))
         garbage.sendall(b"\x16\x03\x01 not http\r\n\r\n")
         assert b"400" in garbage.recv(4096)
-        assert get(daemon, "/v1/status")["pid"] == 4242
-
-
-def test_a_client_that_leaves_in_the_middle_does_not_disturb_others(daemon: Serving) -> None:
-    daemon.do(lambda: daemon.source.fill(range(1000)))
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(daemon.socket))
-        client.sendall(b"GET /v1/flows?limit=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert client.recv(100)
-    assert len(get(daemon, "/v1/flows?limit=1000")["flows"]) == 1000
+        leaving.sendall(b"GET /v1/flows?limit=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert leaving.recv(100)
+        leaving.close()
+        assert len(get(daemon, "/v1/flows?limit=1000")["flows"]) == 1000
 
 
 def test_nothing_strange_may_be_expected_on_the_socket(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -19,19 +18,11 @@ from tests.bed import a_bed
 from tests.labs import Lab
 from tests.serve.asking import Served, curl
 from tests.serve.openapi import DOCUMENT, agrees, operations
-from tests.serve.published import Serving, flow, serving, three_flows
+from tests.serve.published import Serving, flow
 from tests.serve.shown import found
-from tests.wait import until
 
 PAGE = Path(__file__).parents[2] / "docs/api.md"
-EXPLAINED = quote("tcp 10.0.0.2:5201 10.9.0.1:40000")
 ABSENT = quote("tcp 10.0.0.2:1 10.9.0.1:2")
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
-        yield running
 
 
 def ask(daemon: Served, method: str, path: str, query: str = "", nic: str = "lab:lab") -> int:
@@ -49,9 +40,7 @@ def test_it_is_a_description() -> None:
         if schema.get("type") == "object":
             assert sorted(schema["required"]) == sorted(schema["properties"]), name
         assert schema["description"], name
-    described = [item[m] for item in DOCUMENT["paths"].values() for m in item]
-    assert all(each["summary"] for each in described)
-    identities = [each["operationId"] for each in described]
+    identities = [item[m]["operationId"] for item in DOCUMENT["paths"].values() for m in item]
     assert len(identities) == len(set(identities))
 
 
@@ -73,23 +62,17 @@ def test_it_is_served(daemon: Serving) -> None:
 @pytest.mark.parametrize(
     ("path", "query"),
     [
-        ("/v1/status", ""),
         ("/v1/history", ""),
         ("/v1/flows", "limit=2"),
         ("/v1/flows/stream", "all=1"),
         ("/v1/explain", "flow=cookie:3000007"),
-        ("/v1/explain", f"flow={EXPLAINED}"),
         ("/v1/explain", f"flow={ABSENT}"),
         ("/v1/explain", "flow=5201"),
         ("/v1/queues", ""),
         ("/v1/nics", ""),
         ("/v1/filters", "nic=lab:lab&limit=2"),
-        ("/v1/topology", ""),
-        ("/v1/cpu-time", ""),
-        ("/v1/events", "limit=5"),
         ("/v1/doctor", ""),
         ("/v1/gain", "seconds=1"),
-        ("/v1/pairs", "seconds=1"),
         ("/v1/pairs/latest", ""),
         ("/v1/pairs/explain", "ingress=lab:lab&egress=eth1&tx_queue=1"),
         ("/v1/pairs/explain", "ingress=nope&egress=eth1"),
@@ -115,25 +98,6 @@ def test_what_is_read(daemon: Serving, path: str, query: str) -> None:
     assert ask(daemon, "GET", path, query) == 200
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "query", "status"),
-    [
-        ("GET", "/v1/status", "x=1", 400),
-        ("GET", "/v1/queues", "nic=nope", 404),
-        ("POST", "/v1/reload", "", 200),
-        ("POST", "/v1/nics/{nic}/arm", "", 200),
-        ("POST", "/v1/nics/{nic}/measure", "seconds=20&slot=2&settle=1", 200),
-        ("POST", "/v1/nics/{nic}/disarm", "", 200),
-        ("POST", "/v1/nics/{nic}/pause", "force=1", 400),
-        ("POST", "/v1/nics/{nic}/resume", "", 200),
-    ],
-)
-def test_what_is_changed_and_refused(
-    daemon: Serving, method: str, path: str, query: str, status: int
-) -> None:
-    assert ask(daemon, method, path, query) == status
-
-
 def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
     """Every operation, with a real flow in a real table."""
     name = shared_lab.nic.name
@@ -156,4 +120,3 @@ def test_the_running_daemon(shared_lab: Lab, tmp_path: Path) -> None:
             assert ask(bed.daemon, method, path, query.get(path, ""), name) == 200
             asked.add(path)
         assert len(asked) == len(DOCUMENT["paths"]) - 1
-        until(lambda: ask(bed.daemon, "GET", "/v1/nics") == 200, "it goes on")
