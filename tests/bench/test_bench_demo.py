@@ -12,9 +12,8 @@ import pytest
 from rich.console import Console
 
 from bench import demo, servers
-from bench.counted.kept import cells
 from bench.demo import Pace
-from bench.demo_report import Found, counted, enough, medians, picture, sentence, table
+from bench.demo_report import Found, enough, medians, sentence, table
 from bench.verdicts import Run
 
 __all__: list[str] = []
@@ -89,23 +88,6 @@ def test_a_server_that_is_there_is_taken(
         assert servers.at_hand() == (name, tree)
 
 
-def test_the_counted_machine_says_what_it_has_of_a_server() -> None:
-    kept = [
-        {"server": "redis", "pinned": True, "load": "saturated", "cpus": 8, "contender": name}
-        | {"instructions_per_request": a, "lines_per_request": b, "requests_per_s": c}
-        for name, a, b, c in (("rss", 20_000, 100.0, 60e3), ("atfnd", 18_000, 36.0, 45e3))
-    ]
-    said = (
-        "counted machine (8 CPUs, a model), redis pinned and full: instructions 0.90 × RSS, cache"
-        " lines 0.36 ×, requests 0.75 ×; see docs/internals/machine.md"
-    )
-    assert counted("redis", kept) == said
-    assert counted("redis", [*kept, {**kept[0], "load": "light", "lines_per_request": 1}]) == said
-    assert counted("redis", kept[:1]) is None
-    assert counted("rr", cells()) is None
-    assert "see docs/internals/machine.md" in (counted("redis", cells()) or "")
-
-
 WORSE = "Here atfnd is worse in CPU/request (pinned, 1.2 [1.1, 1.2] × RSS)"
 ONCE = (1.0, *MORE[1:])  # not in each round
 
@@ -126,15 +108,6 @@ def test_the_sentence_says_what_the_quiet_rounds_allow(those: Found, said: str) 
     assert sentence(those).startswith(said)
 
 
-def test_losses_come_first_and_each_says_where_and_against_what() -> None:
-    assert sentence(found(cpu=LESS, unpinned_cpu=MORE)) == (
-        "Here atfnd is worse in CPU/request (unpinned, 1.2 [1.1, 1.2] × RSS), CPU/request"
-        " (unpinned, 1.2 [1.1, 1.2] × RFS) and better in CPU/request (pinned, 0.8 [0.8, 0.9] ×"
-        " RSS), CPU/request (pinned, 0.8 [0.8, 0.9] × RFS); else there is no difference beyond the"
-        " noise."
-    )
-
-
 def test_without_quiet_rounds_there_are_no_figures_of_cpu() -> None:
     loud = found(MORE, LESS, others=[0.6] * 8)
     assert shown(loud)[2] == "pinned atfnd 50.0% – – 500"
@@ -150,10 +123,3 @@ def shown(those: Found) -> list[str]:
     Console(file=said, width=80).print(table(those))
     lines = [line.split() for line in said.getvalue().splitlines() if line.strip()]
     return [" ".join(line) for line in lines if line[0] in ("pinned", "unpinned")]
-
-
-def test_the_picture_has_ratios_to_rss() -> None:
-    drawn = picture(found(cpu=LESS))
-    assert "CPU/request / RSS (less is better)" in drawn
-    assert "pinned, atfnd: 0.8 [0.8, 0.9]" in drawn
-    assert "unpinned, rfs: 1 [1, 1]" in drawn

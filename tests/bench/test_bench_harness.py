@@ -4,7 +4,6 @@ they say, reports say what was found."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,17 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from atfnd.errors import OperatorError
-from bench import report as report_module
 from bench.children import child
-from bench.contenders import in_turn
-from bench.report import Report, Target, show, write
-from bench.stats import median
 from tests.wait import until
-
-ORDERS = "abc", "bca", "cab", "abc"
 
 
 def gone(pid: int) -> bool:
@@ -82,28 +74,3 @@ def test_a_child_that_fails_is_one_clear_line() -> None:
     ):
         failing.said("connected")
     assert "\n" not in caught.value.message
-
-
-def test_a_report_holds_results_targets_and_samples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report_module, "FOLDER", tmp_path)
-    report = Report("sample", "a sample")
-    report.add("calls", "us", "ns", median([1.0, 2.0, 3.0]))
-    report.targets.append(Target("fast", 2.0, 3.0, at_least=False, unit="ns"))
-    report.targets.append(Target("big", 2.0, 3.0, at_least=True, unit="ns"))
-    report.samples["calls"] = [1.0, 2.0, 3.0]
-    document = json.loads(write(report).read_text())
-    assert [target["met"] for target in document["targets"]] == [True, False]
-    assert document["rows"][0]["estimate"]["value"] == 2.0
-    assert document["machine"]["cpus"] == len(os.sched_getaffinity(0))
-    console = Console(width=120, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    show(report, console)
-    text = console.export_text()
-    assert "fast: 2 ns, target ≤ 3: met" in text
-    assert "big: 2 ns, target ≥ 3: missed" in text
-    assert "(75%)" in text  # three samples cannot give 95 %
-
-
-def test_each_contender_begins_a_round() -> None:
-    assert [in_turn("abc", turn) for turn in range(4)] == [list(each) for each in ORDERS]

@@ -5,20 +5,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from atfnd.errors import OperatorError
 from atfnd.model import Cpu
 from bench.applications import Cell
-from bench.kit.__main__ import layout
-from bench.kit.measuring import FULL, SHORT, Measured, Parts, parts, seconds
-from bench.kit.packing import merge, needed, newest_glibc, size
+from bench.kit.measuring import Measured, Parts, parts
 from bench.kit.page import answered, page, said
-from bench.kit.picture import drawn
-from bench.stats import median
 from bench.verdicts import Run
 
 __all__: list[str] = []
@@ -62,13 +56,6 @@ def test_a_neighbour_shares_the_cache() -> None:
     assert parts(machine(8, llc=1)).neighbour is None
     assert parts(machine(6, llc=2)).neighbour == 0
     assert len(parts(machine(128)).serving) == 64  # queues of a lab NIC
-
-
-def test_it_takes_a_quarter_of_an_hour_and_says_how_the_machine_is_laid_out() -> None:
-    assert 12 < seconds(FULL) / 60 <= 15
-    assert 2 <= seconds(SHORT) / 60 <= 3
-    words = "64 (32 cores, 4 last-level caches, 2 NUMA nodes, 1 sockets)"
-    assert layout(machine(32, smt=2, llc=8, node=16)) == words
 
 
 def rounds(ours: float, count: int = 7, others: float = 0.0, cell: str = LIGHT) -> list[Run]:
@@ -116,46 +103,3 @@ def test_the_page_has_losses_first_and_everything_inside() -> None:
         assert "http" not in text.replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
         [samples] = re.findall(r'id="samples">(.*)</script>', text)
         assert [Run(**each) for each in json.loads(samples)] == measured
-
-
-def test_the_picture_keeps_to_its_axis() -> None:
-    near, far = median([1.0, 1.1]), median([0.001, 1000.0])
-    svg = drawn({"p99 / RSS": {("a & b", "atfnd"): near, ("a & b", "neighbour"): far}, "none": {}})
-    root = ElementTree.fromstring(svg)
-    width = float(root.attrib["viewBox"].split()[2])
-    circles = [each for each in root.iter() if each.tag.endswith("circle")]
-    assert len(circles) == 2
-    assert all(0 < float(each.attrib["cx"]) < width for each in circles)
-
-
-LDD = """\
-\tlinux-vdso.so.1 (0x00007ffc5d5d2000)
-\tlibssl.so.3 => /lib/x86_64-linux-gnu/libssl.so.3 (0x00007f0f1)
-\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f0f2)
-\t/lib64/ld-linux-x86-64.so.2 (0x00007f0f3)
-"""
-
-
-def test_libraries_travel_but_not_the_c_library() -> None:
-    assert needed(LDD) == {"libssl.so.3": Path("/lib/x86_64-linux-gnu/libssl.so.3")}
-    with pytest.raises(OperatorError, match=r"libx\.so\.1: there is no such library"):
-        needed("\tlibx.so.1 => not found\n")
-    assert newest_glibc(b"\0GLIBC_2.2.5\0GLIBC_2.34\0") == 34
-    assert newest_glibc(b"") == 0
-
-
-def test_packages_of_all_pythons_are_in_one_folder(tmp_path: Path) -> None:
-    target = tmp_path / "all"
-    for version in ("311", "312"):
-        package = tmp_path / version / "package"
-        package.mkdir(parents=True)
-        (package / "__init__.py").write_text("same")
-        (package / f"fast.cpython-{version}.so").write_text(version)
-        merge(tmp_path / version, target)
-    assert sorted(each.name for each in (target / "package").iterdir()) == [
-        "__init__.py", "fast.cpython-311.so", "fast.cpython-312.so",
-    ]  # fmt: skip
-    assert size(target) == 10
-    (tmp_path / "312/package/__init__.py").write_text("other")
-    with pytest.raises(OperatorError, match=r"__init__\.py differs between versions of Python"):
-        merge(tmp_path / "312", target)

@@ -24,11 +24,6 @@ def test_a_late_datagram_belongs_to_the_last_move_of_its_flow_before_it() -> Non
     assert found.reordered == Counter(x=1, y=1)
 
 
-def test_a_late_datagram_before_any_move_is_of_none() -> None:
-    found = seen([moved(1, 10)], [late(1, 5), late(2, 20)])
-    assert (found.late, found.stray, found.reordered) == (2, 2, Counter())
-
-
 def test_other_numbers_than_were_reported_are_a_disagreement_unless_nobody_looked() -> None:
     one = [late(1, 11)]
     assert seen([moved(1, 10, reported=1)], one).disagreed == 0

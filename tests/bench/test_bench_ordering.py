@@ -11,7 +11,6 @@ import pytest
 
 from bench.bed import Bed, lab_bed, succeed
 from bench.ordering import LOAD, WAYS, measured
-from bench.ordering_report import Run, report
 from bench.traffic.datagrams import Load, built, received, sent
 from tests.wait import until
 
@@ -53,26 +52,3 @@ def test_a_run_of_each_way_moves_what_it_was_asked_to(bed: Bed, program: Path, n
     found = measured(program, bed, few, LOAD.active)
     assert found.received > 0
     assert found.moves == few.moves
-
-
-def a_run(way: str, moves: int, reordered: int) -> Run:
-    return Run(
-        way=way, streams=40, seconds=2.0, moves=moves, reordered={"violated": reordered},
-        late=reordered, reported=reordered, disagreed=0, stray=0, received=10_000, lost=3,
-        ring_drops=1, verdicts={"verified": moves, "deferred": 5}, deferred={"a reason": 5},
-    )  # fmt: skip
-
-
-def test_rounds_are_added_up_and_targets_judged() -> None:
-    runs = [a_run("strict", 60_000, 0), a_run("strict", 60_000, 0), a_run("immediate", 1000, 20)]
-    found = report([*runs, a_run("bounded", 100, 1)])
-    shares = {row.contender: row.estimate for row in found.rows if "moves that" in row.what}
-    assert shares["strict"].n == 120_000
-    assert shares["strict"].high == pytest.approx(3 / 120_000, rel=0.01)
-    assert shares["immediate"].value == 0.02
-    met = {target.what: target.met for target in found.targets}
-    assert met["strict, moves that reordered"]
-    assert met["strict, moves under stall"]
-    assert met["immediate shows the effect"]
-    assert not met["bounded, moves that reordered"]
-    assert any("strict, deferred 10 ×: a reason" in note for note in found.notes)

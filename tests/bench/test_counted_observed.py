@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What observing executes: computed of windows, and compared with what was kept."""
+"""What observing executes: computed of windows, and compared with what was kept; and where the
+kernel has the programs."""
 
 from __future__ import annotations
 
-import json
+import os
 
 import pytest
 
-from bench.counted.kept import OBSERVED
 from bench.counted.observed import differing, figures
+from bench.counted.programs import programs
+from bench.meter import Meter
 
 __all__: list[str] = []
 
@@ -46,7 +48,8 @@ def test_what_is_not_within_two_percent_differs(
     assert differing({"a": 100.0}, counted) == differ
 
 
-def test_something_is_kept_of_each_way_through_a_socket() -> None:
-    figures = json.loads(OBSERVED.read_text())["figures"]
-    assert {"on_recv, a run", "on_send, a run"} <= figures.keys()
-    assert all(count > 0 for count in figures.values())
+def test_the_kernel_says_where_programs_are() -> None:
+    with Meter(1, os.stat("/proc/self/ns/net").st_ino):
+        found = [each for each in programs() if each.name in ("on_recv", "on_send")]
+    assert {each.name for each in found} == {"on_recv", "on_send"}
+    assert all(each.end > each.begin > 1 << 63 for each in found)

@@ -68,13 +68,6 @@ def pair() -> Iterator[Pair]:
         yield Pair(peer, host, index)
 
 
-@pytest.fixture
-def _own_affinity() -> Iterator[None]:
-    before = os.sched_getaffinity(0)
-    yield
-    os.sched_setaffinity(0, before)
-
-
 def udp(netns: str, family: int, address: str = "", port: int = 0) -> socket.socket:
     def make() -> socket.socket:
         sock = socket.socket(family, socket.SOCK_DGRAM)
@@ -86,7 +79,7 @@ def udp(netns: str, family: int, address: str = "", port: int = 0) -> socket.soc
     return in_netns(path_of(netns), make)
 
 
-@pytest.mark.usefixtures("_own_affinity")
+@pytest.mark.usefixtures("own_affinity")
 @pytest.mark.parametrize("connected", [True, False])
 @pytest.mark.parametrize(
     ("family", "bound", "to", "source"),
@@ -141,39 +134,6 @@ def test_every_datagram_is_counted_where_it_was_delivered(
         assert any(key.remote) == connected
 
 
-@pytest.mark.usefixtures("_own_affinity")
-@pytest.mark.parametrize("connected", [True, False])
-def test_what_counts_is_where_the_data_are_read(pair: Pair, connected: bool) -> None:
-    """Its packets are always delivered on the CPU of its last call, and it reads on another."""
-    receiver = udp(pair.host, socket.AF_INET, V4[1])
-    sender = udp(pair.peer, socket.AF_INET, V4[0])
-    with contextlib.closing(receiver), contextlib.closing(sender), pair.meter() as meter:
-        if connected:
-            receiver.connect(sender.getsockname())
-        made = itertools.count()
-
-        def counted() -> bool:
-            for _ in range(20):
-                os.sched_setaffinity(0, {DELIVERY_CPU})
-                receiver.sendto(b"x", sender.getsockname())
-                sender.sendto(bytes(10), receiver.getsockname())
-                os.sched_setaffinity(0, {OTHER_CPU})
-                receiver.recv(10)
-                next(made)
-            totals = meter.totals()
-            return totals.remote_bytes + totals.unseen_bytes >= 10 * ENOUGH
-
-        until(counted, "enough reads are counted")
-        totals, read = meter.totals(), 10 * next(made)
-        assert (totals.locality, totals.local_bytes) == (1.0, 0)
-        if connected:
-            assert (totals.read_locality, totals.unseen_bytes) == (0.0, 0)
-            assert totals.remote_bytes <= read
-        else:
-            assert (totals.read_locality, totals.remote_bytes) == (None, 0)
-            assert totals.unseen_bytes <= read
-
-
 def sink(listener: socket.socket, cpu: int, total: int) -> threading.Thread:
     def body() -> None:
         os.sched_setaffinity(0, {cpu})
@@ -210,27 +170,3 @@ def test_tcp_segments_are_those_of_the_wire_even_when_gro_merges_them(pair: Pair
         assert totals.locality == (1.0 if cpu == DELIVERY_CPU else 0.0)
         assert totals.read_locality == totals.locality
         assert totals.local_bytes + totals.remote_bytes <= total
-
-
-def test_one_device_is_counted_until_it_is_stopped_and_a_closed_meter_says_so(pair: Pair) -> None:
-    meter = pair.meter()
-    meter.start()
-    elsewhere = Meter(pair.ifindex, os.stat(path_of(pair.peer)).st_ino)
-    other_device = Meter(pair.ifindex + 1000, os.stat(path_of(pair.host)).st_ino)
-    receiver = udp(pair.host, socket.AF_INET, V4[1])
-    sender = udp(pair.peer, socket.AF_INET)
-    with contextlib.closing(receiver), contextlib.closing(sender), elsewhere, other_device:
-
-        def counted() -> int:
-            sender.sendto(b"x", receiver.getsockname())
-            receiver.recv(1)
-            return sum(meter.totals()[:3])
-
-        before = until(counted, "a datagram is counted")
-        meter.stop()
-        assert [counted() for _ in range(5)] == [before] * 5
-        assert elsewhere.totals()[:3] == other_device.totals()[:3] == (0, 0, 0)
-    meter.close()
-    meter.close()
-    with pytest.raises(OSError, match="the meter"):
-        meter.read()
