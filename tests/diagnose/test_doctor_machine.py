@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -97,29 +98,24 @@ def test_irqbalance_is_in_the_way_until_it_spares_the_interrupts() -> None:
     assert "--banirq=42 --banirq=43 --banirq=44 --banirq=45 ..." in (finding.advice or "")
     machine = Machine(rivals=(Rival("irqbalance", 7, frozenset(range(40, 48))),))
     assert about("leaves its interrupts alone", HARDWARE, machine).level is Level.OK
+    machine = Machine(rivals=(Rival("irqbalance", 7, answers=False),))
+    assert about("irqbalance (pid 7) does not say now", HARDWARE, machine).level is Level.NOTE
     assert found(NIC, machine) == found(NIC)  # a lab NIC has no interrupts
 
 
-def test_a_link_file_of_this_interface() -> None:
-    file = LinkFile("/etc/systemd/network/1.link", ("IRQAffinity=0",), frozenset({"eth0"}))
-    machine = Machine(link_files=(file,))
+ETH0 = frozenset({"eth0"})
+UDEV = LinkFile("/etc/systemd/network/1.link", ("IRQAffinity=0",), ETH0)
+PROFILE = LinkFile("/etc/x.nmconnection", ("feature-ntuple=false",), ETH0, "NetworkManager")
+
+
+def test_files_that_set_again_what_we_steer_with() -> None:
+    machine = Machine(link_files=(UDEV, PROFILE))
     assert about("1.link sets IRQAffinity=0", HARDWARE, machine).level is Level.WARNING
-    assert found(replace(HARDWARE, name="eth1"), machine) == found(replace(HARDWARE, name="eth1"))
-    elsewhere = replace(HARDWARE, netns="/run/netns/x")
-    assert found(elsewhere, machine) == found(elsewhere)
-
-
-def test_a_profile_of_network_manager() -> None:
-    profile = LinkFile("/etc/x.nmconnection", ("feature-ntuple=false",), frozenset({"eth0"}),
-                       "NetworkManager")  # fmt: skip
-    finding = about("sets feature-ntuple=false", HARDWARE, Machine(link_files=(profile,)))
+    finding = about("sets feature-ntuple=false", HARDWARE, machine)
     assert finding.level is Level.WARNING
     assert finding.advice == "nmcli connection modify NAME ethtool.feature-ntuple ''"
-
-
-def test_an_irqbalance_that_does_not_answer_is_asked_again() -> None:
-    machine = Machine(rivals=(Rival("irqbalance", 7, answers=False),))
-    assert about("irqbalance (pid 7) does not say now", HARDWARE, machine).level is Level.NOTE
+    for other in (replace(HARDWARE, name="eth1"), replace(HARDWARE, netns="/run/netns/x")):
+        assert found(other, machine) == found(other)
 
 
 # Applications on dedicated CPUs
@@ -176,34 +172,33 @@ def said(each: HostStanding, *queues: Queue, **machine: object) -> list[tuple[Le
     return [(finding.level, finding.what) for finding in found]
 
 
-def test_what_nobody_asks_for_is_not_mentioned() -> None:
-    assert said(replaced(SET, state="left", wanted=None, original=None)) == []
-
-
-def replaced(each: HostStanding, **changes: str | None) -> HostStanding:
-    return each._replace(**changes)  # type: ignore[arg-type]
+NOBODYS = SET._replace(state="left", wanted=None, original=None)
+ASKED = SET._replace(now="300", why="because")
+SHOULD_BE = f"{PACKETS} is 300 and should be 2: because"
 
 
 @pytest.mark.parametrize(
-    ("state", "level"),
+    ("standing", "expected"),
     [
-        ("wanted", Level.NOTE),
-        ("manual", Level.WARNING),
-        ("refused", Level.WARNING),
-        ("unknown", Level.WARNING),
+        (NOBODYS, []),
+        (ASKED._replace(state="wanted"), [(Level.NOTE, SHOULD_BE)]),
+        (ASKED._replace(state="manual"), [(Level.WARNING, SHOULD_BE)]),
+        (ASKED._replace(state="refused"), [(Level.WARNING, SHOULD_BE)]),
+        (
+            ASKED._replace(state="unknown", now=None),
+            [(Level.WARNING, SHOULD_BE.replace("300", "not there"))],
+        ),
+        (
+            SET._replace(wanted=None, why="it goes back later"),
+            [(Level.NOTE, f"{PACKETS} is 2: it goes back later")],
+        ),
     ],
+    ids=itertools.count(),
 )
-def test_what_is_not_as_the_policy_asks_is_said_with_the_reason(state: str, level: Level) -> None:
-    now = None if state == "unknown" else "300"
-    [(found, what)] = said(SET._replace(state=state, now=now, why="because"))
-    assert found is level
-    there = now or "not there"
-    assert what == f"{PACKETS} is {there} and should be 2: because"
-
-
-def test_one_that_is_kept_though_nobody_asks_is_said() -> None:
-    [(level, what)] = said(SET._replace(wanted=None, why="it goes back later"))
-    assert (level, what) == (Level.NOTE, f"{PACKETS} is 2: it goes back later")
+def test_what_is_not_as_the_policy_asks_is_said_with_the_reason(
+    standing: HostStanding, expected: list[tuple[Level, str]]
+) -> None:
+    assert said(standing) == expected
 
 
 def test_it_has_no_effect_where_threads_poll_every_queue() -> None:
@@ -220,7 +215,7 @@ def test_bpftune_fights_over_it_only_if_it_is_asked_for() -> None:
     *_, (level, what) = said(SET, rivals=rivals)
     assert level is Level.WARNING
     assert what.startswith("bpftune (pid 9) changes the softirq budget")
-    assert said(SET._replace(state="left", wanted=None, original=None), rivals=rivals) == []
+    assert said(NOBODYS, rivals=rivals) == []
 
 
 def test_a_flow_is_explained_by_what_ends_a_pass_over_its_queue() -> None:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,12 +101,6 @@ def test_shares_by_distance() -> None:
     assert [nic.reads.off(level) for level in Distance] == [0.5, 0.3, 0.2, 0.2, 0.0]
 
 
-def test_a_distance_that_is_not_said_leaves_shares_unknown_but_for_the_cpu() -> None:
-    [nic] = gain(reads(read=0, count=75), reads(read=1, count=25), cpus=UNSAID).nics
-    assert nic.reads == ReadSpread(cpu=75, other=25)
-    assert [nic.reads.off(level) for level in Distance] == [0.25, None, None, None, None]
-
-
 @pytest.mark.parametrize(
     ("rows", "habit"),
     [
@@ -143,11 +139,6 @@ def test_home_is_the_smallest_part_with_nine_of_ten_calls(
     assert thread.cpus == tuple(sorted(calls, key=lambda cpu: -calls[cpu]))
 
 
-def test_a_wanderer_has_no_home_where_the_kernel_does_not_say_what_cpus_share() -> None:
-    [thread] = gain(reads(read=0), reads(read=1), cpus=UNSAID).threads
-    assert (thread.habit, thread.home) == (Habit.WANDERING, None)
-
-
 def test_applications_are_processes_of_one_name_the_busiest_first() -> None:
     found = gain(
         reads(tid=1),
@@ -167,12 +158,6 @@ def test_lists_end_and_say_how_many_are_left() -> None:
     assert len(found.applications) == 50
     assert (found.more_threads, found.more_applications) == (21, 21)
     assert found.nics[0].reads.known == sum(range(1, 72))
-
-
-def test_of_another_nic_nothing_is_counted() -> None:
-    found = gain(reads(), reads(tid=2, nic="eth9"))
-    assert [thread.tid for thread in found.threads] == [1]
-    assert found.nics[0].reads.known == 100
 
 
 def test_what_is_off_its_cpu_by_habit_and_what_the_policy_leaves() -> None:
@@ -241,7 +226,6 @@ def test_every_byte_is_in_each_sum_once(rows: list[SurveyedReads], cpus: Topolog
 
 
 UNARMED = replace(lab(), armed=False)
-TWO = Topology(tuple(Cpu(n, True, None, 0, n, (n,), (0, 1)) for n in range(2)))
 PINNED, FREE = 1, 8
 ARM, LEAVE, UNKNOWN = ArmingVerdict.ARM, ArmingVerdict.DO_NOT_ARM, ArmingVerdict.UNKNOWN
 
@@ -265,113 +249,78 @@ def advised(
     return found.verdict, found.advice
 
 
-def test_pinned_threads_off_their_packets_gain() -> None:
-    verdict, advice = advised(of_thread(1, PINNED, 60), of_thread(2, PINNED, 40, read=0))
-    assert verdict is ARM
-    assert "60% of the bytes" in advice
-    assert "at most" in advice
+STUCK = replace(UNARMED, method_why=Code.KERNEL("its table is stuck"))
+OFF, RIGHT = of_thread(1, PINNED, 60), of_thread(2, PINNED, 40, read=0)
+WANDERS = [of_thread(1, FREE, 50, read=cpu, rx=0) for cpu in (1, 2, 3)]
+TWO_CORES = [OFF, of_thread(2, PINNED, 40, read=2)]
+THREE_CORES = [of_thread(n, PINNED, count, read=n) for n, count in ((1, 50), (2, 30), (3, 20))]
+UNPINNED = of_thread(1, FREE, 60)._replace(allowed=2)
+ON_TWO = {"cpus": ONE_CACHE, "busy": {0: 0.3, 1: 0.3}}
+ALL_WORDS = "Do not arm: 96% of the bytes are read where they arrive already."
 
 
-def test_so_do_threads_that_stay_where_there_are_many_cpus() -> None:
-    assert advised(of_thread(1, FREE, 60), busy=dict.fromkeys(range(8), 0.1))[0] is ARM
+def worker(tid: int, accepted: int) -> SurveyedReads:
+    """Of short connections, if it accepts many."""
+    return of_thread(tid, PINNED, 50, read=tid)._replace(accepted=accepted, port=80)
+
+
+SHORT, SHARED = [worker(1, 20), worker(2, 20)], {"shared": frozenset({80})}
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
+    ("rows", "around", "verdict", "words"),
     [
-        ([], "no data was read in 10 s"),
-        ([of_thread(1, PINNED, 9, rx=None)], "only unconnected UDP"),
+        ([OFF, RIGHT], {}, ARM, "60% of the bytes"),
+        ([of_thread(1, FREE, 60)], {"busy": dict.fromkeys(range(8), 0.1)}, ARM, "at most"),
+        ([], {}, UNKNOWN, "no data was read in 10 s"),
+        ([of_thread(1, PINNED, 9, rx=None)], {}, UNKNOWN, "only unconnected UDP"),
+        ([OFF], {"nic": lab()}, ArmingVerdict.ARMED, "with steering"),
+        ([OFF], {"nic": replace(STUCK, method=SteeringMethod.NONE)}, LEAVE, "its table is stuck"),
+        ([OFF], {"nic": replace(STUCK, method=SteeringMethod.RFS)}, LEAVE, "needs no daemon"),
+        ([of_thread(1, PINNED, 96, read=0), of_thread(2, PINNED, 4)], {}, LEAVE, ALL_WORDS),
+        ([of_thread(1, PINNED, 95, read=0), of_thread(2, PINNED, 5)], {}, ARM, ""),
+        (WANDERS, {}, LEAVE, "threads that wander read 100%"),
+        ([*WANDERS, of_thread(2, PINNED, 50)], {}, ARM, ""),
+        ([OFF._replace(left=True), RIGHT], {}, LEAVE, "the policy leaves alone 60%"),
+        ([of_thread(1, FREE, 60)._replace(calls=3), RIGHT], {}, UNKNOWN, "ask for longer"),
+        # A core that is full would get the packets, too.
+        (TWO_CORES, {"busy": {1: 0.97, 2: 0.2}}, LEAVE, "CPU 1 is full (97%)"),
+        (TWO_CORES, {"busy": {1: 0.5, 2: 0.97}}, ARM, ""),  # the lesser part comes to CPU 2
+        (TWO_CORES, {}, ARM, ""),  # nobody knows how busy they are
+        (THREE_CORES, {"busy": {1: 0.97}}, ARM, ""),  # half of it comes to others
+        # Few CPUs at low load
+        ([UNPINNED], ON_TWO, LEAVE, "not pinned, on 2 CPUs under low load (30%)"),
+        ([UNPINNED], ON_TWO | {"busy": {0: 0.8, 1: 0.8}}, ARM, ""),
+        ([UNPINNED._replace(allowed=1)], ON_TWO, ARM, ""),
+        ([UNPINNED, of_thread(2, PINNED, 61)], ON_TWO, ARM, ""),
+        # Short connections of a listener that threads share
+        (SHORT, SHARED, LEAVE, "listener of port 80"),
+        (SHORT, {}, ARM, ""),  # each has a listener of its own
+        ([worker(1, 2), worker(2, 2)], SHARED, ARM, ""),  # they last
+        ([*SHORT, of_thread(3, PINNED, 101, read=3)], SHARED, ARM, ""),
     ],
+    ids=itertools.count(),
 )
-def test_where_nothing_is_known_nothing_is_advised(rows: list[SurveyedReads], words: str) -> None:
-    verdict, advice = advised(*rows)
-    assert verdict is UNKNOWN
+def test_when_not_to_arm(
+    rows: list[SurveyedReads], around: dict[str, Any], verdict: ArmingVerdict, words: str
+) -> None:
+    found, advice = advised(*rows, **around)
+    assert found is verdict
     assert words in advice
 
 
-def test_of_an_armed_nic_the_figures_are_those_with_steering() -> None:
-    verdict, advice = advised(of_thread(1, PINNED, 9), nic=lab())
-    assert verdict is ArmingVerdict.ARMED
-    assert "with steering" in advice
+def test_a_distance_that_is_not_said_leaves_shares_unknown_but_for_the_cpu() -> None:
+    [nic] = gain(reads(read=0, count=75), reads(read=1, count=25), cpus=UNSAID).nics
+    assert nic.reads == ReadSpread(cpu=75, other=25)
+    assert [nic.reads.off(level) for level in Distance] == [0.25, None, None, None, None]
 
 
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [(SteeringMethod.NONE, "its table is stuck"), (SteeringMethod.RFS, "needs no daemon")],
-)
-def test_a_nic_that_cannot_be_steered(method: SteeringMethod, words: str) -> None:
-    nic = replace(UNARMED, method=method, method_why=Code.KERNEL("its table is stuck"))
-    verdict, advice = advised(of_thread(1, PINNED, 60), nic=nic)
-    assert verdict is LEAVE
-    assert words in advice
+def test_a_wanderer_has_no_home_where_the_kernel_does_not_say_what_cpus_share() -> None:
+    [thread] = gain(reads(read=0), reads(read=1), cpus=UNSAID).threads
+    assert (thread.habit, thread.home) == (Habit.WANDERING, None)
 
 
-def test_what_arrives_right_cannot_gain() -> None:
-    verdict, advice = advised(of_thread(1, PINNED, 96, read=0), of_thread(2, PINNED, 4))
-    assert (verdict, advice) == (
-        LEAVE, "Do not arm: 96% of the bytes are read where they arrive already."
-    )  # fmt: skip
-    assert advised(of_thread(1, PINNED, 95, read=0), of_thread(2, PINNED, 5))[0] is ARM
-
-
-def test_wanderers_are_left_to_rss() -> None:
-    rows = [of_thread(1, FREE, 50, read=cpu, rx=0) for cpu in (1, 2, 3)]
-    verdict, advice = advised(*rows)
-    assert verdict is LEAVE
-    assert "threads that wander read 100%" in advice
-    assert advised(*rows, of_thread(2, PINNED, 50))[0] is ARM
-
-
-def test_what_the_policy_leaves_alone() -> None:
-    verdict, advice = advised(
-        of_thread(1, PINNED, 60)._replace(left=True), of_thread(2, PINNED, 40, read=0)
-    )
-    assert verdict is LEAVE
-    assert "the policy leaves alone 60%" in advice
-
-
-def test_threads_that_were_hardly_seen() -> None:
-    verdict, advice = advised(
-        of_thread(1, FREE, 60)._replace(calls=3), of_thread(2, PINNED, 40, read=0)
-    )
-    assert verdict is UNKNOWN
-    assert "ask for longer" in advice
-
-
-def test_a_core_that_is_full_and_would_get_the_packets_too() -> None:
-    rows = [of_thread(1, PINNED, 60), of_thread(2, PINNED, 40, read=2)]
-    verdict, advice = advised(*rows, busy={1: 0.97, 2: 0.2})
-    assert verdict is LEAVE
-    assert "CPU 1 is full (97%)" in advice
-    assert advised(*rows, busy={1: 0.5, 2: 0.97})[0] is ARM  # the lesser part would come to CPU 2
-    assert advised(*rows)[0] is ARM  # nobody knows how busy they are
-    spread = [
-        of_thread(1, PINNED, 50),
-        of_thread(2, PINNED, 30, read=2),
-        of_thread(3, PINNED, 20, read=3),
-    ]
-    assert advised(*spread, busy={1: 0.97})[0] is ARM  # half of it would come to others
-
-
-def test_unpinned_threads_on_few_cpus_at_low_load() -> None:
-    row = of_thread(1, FREE, 60)._replace(allowed=2)
-    light, heavy = {0: 0.3, 1: 0.3}, {0: 0.8, 1: 0.8}
-    verdict, advice = advised(row, cpus=TWO, busy=light)
-    assert verdict is LEAVE
-    assert "not pinned, on 2 CPUs under low load (30%)" in advice
-    assert advised(row, cpus=TWO, busy=heavy)[0] is ARM
-    assert advised(row._replace(allowed=1), cpus=TWO, busy=light)[0] is ARM
-    assert advised(row, of_thread(2, PINNED, 61), cpus=TWO, busy=light)[0] is ARM
-
-
-def test_short_connections_of_a_listener_that_threads_share() -> None:
-    def worker(tid: int, accepted: int) -> SurveyedReads:
-        return of_thread(tid, PINNED, 50, read=tid)._replace(accepted=accepted, port=80)
-
-    short, shared = [worker(1, 20), worker(2, 20)], frozenset({80})
-    verdict, advice = advised(*short, shared=shared)
-    assert verdict is LEAVE
-    assert "listener of port 80" in advice
-    assert advised(*short)[0] is ARM  # each has a listener of its own
-    assert advised(worker(1, 2), worker(2, 2), shared=shared)[0] is ARM  # they last
-    assert advised(*short, of_thread(3, PINNED, 101, read=3), shared=shared)[0] is ARM
+def test_of_another_nic_nothing_is_counted() -> None:
+    found = gain(reads(), reads(tid=2, nic="eth9"))
+    assert [thread.tid for thread in found.threads] == [1]
+    assert found.nics[0].reads.known == 100
