@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
-from typing import get_args, get_origin, get_type_hints
 
 import pytest
-
-from atfnd.engine.command import Command
-from atfnd.engine.event import Event
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,30 +156,3 @@ RULES = [bad_imports, cycles, writers]
 def test_rooms(rule: object) -> None:
     assert callable(rule)
     assert "\n".join(rule(ours())) == ""
-
-
-# `model` holds values, which the tests of every room use. The other seven have no room.
-NO_TESTS_OF_ITS_OWN = {"model"}
-NO_ROOM = {"bench", "cases", "distributions", "guest", "hardware", "simulation", "tree"}
-
-
-def test_tests_mirror_the_rooms() -> None:
-    rooms = {each.parent.name for each in (ROOT / "atfnd").glob("*/__init__.py")}
-    tested = {each.parent.name for each in (ROOT / "tests").glob("*/__init__.py")}
-    assert tested == rooms - NO_TESTS_OF_ITS_OWN | NO_ROOM
-
-
-def callables(hint: object, path: str = "", seen: frozenset[object] = frozenset()) -> Iterator[str]:
-    """Where a value of this type may hold something to be called: it is data only if nowhere."""
-    if get_origin(hint) is Callable or hint is Callable:
-        yield path
-    for each in get_args(hint):
-        yield from callables(each, path, seen)
-    if isinstance(hint, type) and hint.__module__.startswith("atfnd."):
-        for name, of_field in {} if hint in seen else get_type_hints(hint).items():
-            yield from callables(of_field, f"{path}.{name}", seen | {hint})
-
-
-@pytest.mark.parametrize("kind", [*get_args(Event), *get_args(Command)], ids=lambda e: e.__name__)
-def test_what_the_engine_is_given_and_says_is_data(kind: type) -> None:
-    assert list(callables(kind, kind.__name__)) == []

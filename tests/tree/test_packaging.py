@@ -19,7 +19,6 @@ import yaml
 
 from atfnd import __version__
 from docs.copyright import licences
-from tests.distributions.distribution import DISTRIBUTIONS
 
 __all__: list[str] = []
 
@@ -140,12 +139,6 @@ def test_the_container_has_the_capabilities_of_the_unit() -> None:
     assert sorted(named) == capabilities(bounding)
 
 
-def test_security_names_the_capabilities_of_the_unit() -> None:
-    [bounding] = re.findall(r"^CapabilityBoundingSet=(.*)", UNIT, re.MULTILINE)
-    [said] = re.findall(r"capabilities (.*?), without", (ROOT / "SECURITY.md").read_text())
-    assert sorted(re.findall(r"`([A-Z_]+)`", said)) == capabilities(bounding)
-
-
 def test_the_container_mounts_what_the_unit_keeps() -> None:
     mounts = re.findall(r"-v (\S+?):(\S+?)(?::ro)?(?= )", CONTAINERFILE)
     assert all(host == inside for host, inside in mounts)
@@ -200,20 +193,6 @@ def test_the_spec_names_the_packages_that_are_brought_along() -> None:
     assert sorted(bundled) == sorted(named)
     security = (ROOT / "SECURITY.md").read_text().lower()
     assert [name for name in sorted(named) if name not in security] == []
-
-
-def test_the_project_claims_the_pythons_and_distributions_that_are_tried() -> None:
-    versions = [
-        found[1]
-        for each in PROJECT["classifiers"]
-        if (found := re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", each))
-    ]
-    assert versions == sorted(each.python for each in DISTRIBUTIONS)
-    support = (ROOT / "docs/support.md").read_text()
-    [pythons] = re.findall(r"^\| Python \| (.*?) \|", support, re.MULTILINE)
-    assert pythons == ", ".join(versions)
-    [titles] = re.findall(r"^\| distributions \| (.*?) \|", support, re.MULTILINE)
-    assert titles == ", ".join(each.title for each in DISTRIBUTIONS)
 
 
 def test_what_the_readme_leads_to_is_installed() -> None:

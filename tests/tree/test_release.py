@@ -104,18 +104,6 @@ def test_a_candidate_and_then_its_version_are_written_committed_and_tagged(tree:
     assert heads[:2] == ["7.0.0-1", "7.0.0~rc1-1"]
 
 
-def test_the_version_that_is_prepared_is_released(tree: Path) -> None:
-    """Its entries are there already, and are written anew."""
-    prepared = Release.of(versions(tree)["package"])
-    (tree / "CHANGELOG.md").write_text(f"# Changelog\n\n## {prepared.semantic} - unreleased\n")
-    git(tree, "commit", "-q", "-a", "-m", "Say what is new")
-    done = release(tree, prepared.python)
-    assert (done.returncode, done.stderr) == (0, "")
-    for name, head in (("debian/changelog", r"^atfnd \("), ("packaging/atfnd.spec", r"^\* .* - ")):
-        assert len(re.findall(head, (tree / name).read_text(), re.MULTILINE)) == 1
-    assert versions(tree)["package"] == prepared.python
-
-
 def test_a_maintainer_has_to_exist(tree: Path) -> None:
     control = tree / "debian/control"
     control.write_text(re.sub("<.*>", "<maintainers@atfnd.example>", control.read_text()))
@@ -146,13 +134,3 @@ def test_a_commit_that_git_refuses_changes_nothing(tree: Path) -> None:
 def test_what_is_no_version(text: str) -> None:
     with pytest.raises(Refusal, match="no version: "):
         Release.of(text)
-
-
-def test_each_spelling_is_read_and_a_candidate_comes_before_its_version() -> None:
-    candidate, version = Release.of("1.0.0rc2"), Release.of("1.0.0")
-    for text in (candidate.python, candidate.rpm, candidate.semantic, f"v{candidate.semantic}"):
-        assert Release.of(text) == candidate
-    assert (candidate.debian, version.debian) == ("1.0.0~rc2-1", "1.0.0-1")
-    ordered = [Release.of(each) for each in ("0.9.10", "1.0.0rc2", "1.0.0rc10", "1.0.0", "1.0.10")]
-    for i, older in enumerate(ordered):
-        assert [newer.is_newer(older) for newer in ordered] == [j > i for j in range(len(ordered))]
