@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from atfnd.bpf import _bpf
-from atfnd.kernel.netlink.inet_diag import NOT_SAID, Namespace, records
-from atfnd.model import Protocol
-from tests.kernel.netns import APP4, APP6, PEER4, Net
+from atfnd.kernel.netlink.inet_diag import records
+from tests.kernel.netns import APP4, Net
 from tests.observe.observing import cookie
 from tests.wait import until
 
@@ -34,47 +32,6 @@ def entrance(net: Net) -> int:
     fd = os.open(net.path, os.O_RDONLY)
     net.stack.callback(os.close, fd)
     return fd
-
-
-def test_bytes_count_what_the_application_took(net: Net) -> None:
-    """Data that waits in the receive queue has arrived but was not used."""
-    listener = net.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((PEER4, 0))
-    listener.listen()
-    sender = net.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sender.connect(listener.getsockname())
-    receiver = net.stack.enter_context(listener.accept()[0])
-    namespace = Namespace(net.path)
-    net.stack.callback(namespace.close)
-
-    def bytes_of(made: socket.socket) -> int:
-        of = cookie(made)
-        every = [r for dump in namespace.dumps for r in records(dump.dump())]
-        (record,) = [r for r in every if r.cookie == of]
-        assert record.inode == os.fstat(made.fileno()).st_ino
-        assert record.app_bytes != NOT_SAID
-        return record.app_bytes
-
-    before = bytes_of(sender)
-    sender.sendall(b"x" * 5000)
-    until(lambda: bytes_of(sender) - before == 5000, "5000 bytes written")
-    assert bytes_of(receiver) == 0
-    assert len(receiver.recv(3000)) == 3000
-    assert bytes_of(receiver) == 3000
-
-
-def test_the_end_of_a_socket_carries_its_cookie(net: Net) -> None:
-    listener = _bpf.DestroyListener(entrance(net))
-    net.stack.callback(listener.close)
-    made = net.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    made.bind((APP6, 7001))
-    of = cookie(made)
-    assert listener.drain() == b""
-    made.close()
-    until(lambda: select.select([listener], [], [], 0)[0], "the destroy message")
-    (record,) = records(listener.drain())
-    assert (record.cookie, record.protocol) == (of, Protocol.UDP)
-    assert listener.lost() == 0
 
 
 def test_lost_ends_are_counted(net: Net) -> None:

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Queues by the names that drivers give their interrupts in /proc/interrupts."""
+"""Queues by the names that drivers give their interrupts in /proc/interrupts, and NAPIs by those of
+their threads (real ones: test_ethtool_nic.py)."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from atfnd.kernel.interrupts.irq_names import IrqProof, Named, queue_irqs
 from atfnd.kernel.interrupts.napi import Napi
+from atfnd.kernel.interrupts.napi_threads import PF_KTHREAD, napi_threads
 from atfnd.nic.ethtool.queues import napi_of
 
 __all__: list[str] = []
@@ -195,12 +199,27 @@ def test_fewer_channels_than_interrupts_and_napis_of_them() -> None:
     assert {queue: found[queue].id for queue in range(2)} == {0: 8193, 1: 8195}
 
 
-def test_napis_of_a_driver_without_interrupts() -> None:
-    assert {q: napi.id for q, napi in napi_of(napis(7, 9), [], 2).items()} == {0: 7, 1: 9}
-
-
 def test_napis_by_their_interrupts() -> None:
     """The kernel says the interrupt of each, in whatever order, and links no queue."""
     named = queue_irqs(dict(enumerate(IGB)), ETH0, 2, own=True)
     said = [Napi(id_, 2, irq, None, False) for id_, irq in ((7, 2), (8, 1), (9, 0))]
     assert {q: napi.id for q, napi in napi_of(said, named, 2).items()} == {0: 8, 1: 7}
+
+
+def a_task(proc: Path, pid: int, comm: str, flags: int = PF_KTHREAD) -> None:
+    (proc / str(pid)).mkdir()
+    (proc / str(pid) / "stat").write_text(f"{pid} ({comm}) S 2 0 0 0 -1 {flags} 0 0")
+
+
+def test_only_the_kernels_threads_of_this_name(tmp_path: Path) -> None:
+    a_task(tmp_path, 10, "napi/eth0-8193")
+    a_task(tmp_path, 11, "napi/eth0-8194", flags=0)  # a process may call itself anything
+    a_task(tmp_path, 12, "napi/eth01-819")
+    a_task(tmp_path, 13, "napi/eth0-8195 )")
+    a_task(tmp_path, 14, "napi/enp65s0f0np0-8196")
+    (tmp_path / "15").mkdir()  # it ends while we look
+    (tmp_path / "self").mkdir()
+    assert napi_threads("eth0", tmp_path) == {8193: 10}
+    assert napi_threads("enp65s0f0np0", tmp_path) == {8196: 14}
+    a_task(tmp_path, 16, "napi/ens1f0-8193"[:15])  # which may be cut
+    assert napi_threads("ens1f0", tmp_path) == {}
