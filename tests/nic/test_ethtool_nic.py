@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -14,57 +13,16 @@ import pytest
 from atfnd.errors import OperatorError
 from atfnd.kernel.interface import Interface
 from atfnd.kernel.system.cpulist import format_cpulist, format_cpumask
-from atfnd.model import Actuator, Match, Rss
+from atfnd.model import Rss
 from atfnd.model.reception import OF_NAPI
 from atfnd.nic.ethtool import napi_switches
 from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
-from tests.nic.interfaces import QUEUES, Namespace, a_namespace
+from tests.nic.interfaces import QUEUES, Namespace
 
 __all__: list[str] = []
 
 CPUS = sorted(os.sched_getaffinity(0))
-
-
-@pytest.fixture
-def net() -> Iterator[Namespace]:
-    with a_namespace() as made:
-        yield made
-
-
-@pytest.fixture
-def nic(net: Namespace) -> Iterator[EthtoolNic]:
-    with closing(EthtoolNic("v0", net.path)) as opened:
-        yield opened
-
-
-def test_what_it_is(nic: EthtoolNic, net: Namespace) -> None:
-    device = nic.device()
-    assert (device.driver, device.bus, device.node) == ("veth", None, None)
-    assert (device.channels, device.channels_max) == (QUEUES, QUEUES)
-    assert (device.ring_size, device.rx_usecs, device.adaptive_rx) == (None, None, None)
-    assert (device.ntuple, device.ntuple_fixed) == (False, True)
-    assert (nic.name, nic.netns) == ("v0", net.path)
-    assert nic.ifindex == int(net.read("/sys/class/net/v0/ifindex"))
-    assert nic.up()
-
-
-def test_what_it_cannot_do_is_said(nic: EthtoolNic) -> None:
-    for caps in (nic.caps(), nic.probe(), nic.caps()):
-        assert (caps.driver, caps.filters, caps.rss_table) == ("veth", False, False)
-        assert caps.actuator is Actuator.NONE
-        assert caps.why is not None
-        assert caps.why.startswith("veth")
-    assert nic.caps().probed
-    assert nic.filters() == []
-    assert nic.rss() is None
-    assert nic.ring_size() is None
-    match = Match(4, 6, bytes(4), 0, bytes((10, 0, 0, 1)), 32, None, 80)
-    with pytest.raises(OSError, match="not supported") as refused:
-        nic.insert(match, 0)
-    assert refused.value.errno == errno.EOPNOTSUPP
-    with pytest.raises(OSError, match="not supported"):
-        nic.set_rss(Rss(b"", (0, 1)))
 
 
 def test_queues_have_their_napis(nic: EthtoolNic, net: Namespace) -> None:
@@ -77,11 +35,6 @@ def test_queues_have_their_napis(nic: EthtoolNic, net: Namespace) -> None:
     with pytest.raises(OSError, match="no interrupt and no NAPI thread") as refused:
         nic.set_queue_cpu(0, CPUS[0])
     assert refused.value.errno == errno.EOPNOTSUPP
-
-
-def make_threaded(net: Namespace) -> None:
-    with closing(Interface("v0", net.path)) as interface:
-        interface.write("threaded", "1")
 
 
 def switched(nic: EthtoolNic) -> list[bool | None]:
@@ -145,7 +98,7 @@ def test_a_thread_that_always_polls_is_not_waited_for(
 
 
 def test_a_napi_thread_is_confined(nic: EthtoolNic, net: Namespace) -> None:
-    make_threaded(net)
+    nic.write_setting("napi-thread", "1")
     queues = nic.queues()
     assert all(queue.threaded and queue.pid and queue.cpu is None for queue in queues)
     nic.set_queue_cpu(2, CPUS[-1])
@@ -211,16 +164,6 @@ def test_the_settings_there_are(nic: EthtoolNic) -> None:
     for name in ("rps-cpus:0", "rps-flow-cnt:0", "xps-rxqs:0"):
         with pytest.raises(ValueError, match=r"not a CPU|invalid literal"):
             nic.write_setting(name, "nonsense")
-
-
-def test_fewer_channels_and_counters_it_does_not_have(nic: EthtoolNic, net: Namespace) -> None:
-    net.ethtool("-L v0 rx 2 tx 2")
-    assert len(nic.queues()) == nic.device().channels == 2
-    assert nic.device().channels_max == QUEUES
-    stats = nic.stats()
-    found = [(each.index, each.packets, each.by_filter) for each in stats.queues]
-    assert found == [(0, None, None), (1, None, None)]
-    assert stats.ring_drops == 0
 
 
 def test_gone(nic: EthtoolNic, net: Namespace) -> None:

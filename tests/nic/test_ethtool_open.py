@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -14,15 +13,9 @@ from atfnd.nic import Nic
 from atfnd.nic.driver import open_nic
 from atfnd.nic.ethtool.conflicts import stacked
 from atfnd.nic.ethtool.nic import EthtoolNic
-from tests.nic.interfaces import QUEUES, Namespace, a_namespace
+from tests.nic.interfaces import QUEUES, Namespace
 
 __all__: list[str] = []
-
-
-@pytest.fixture
-def net() -> Iterator[Namespace]:
-    with a_namespace() as made:
-        yield made
 
 
 def opened(net: Namespace, name: str) -> Nic:

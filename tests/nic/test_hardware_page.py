@@ -114,19 +114,6 @@ def test_the_page_is_current() -> None:
     assert text == current(text), "python -m tests.nic.test_hardware_page"
 
 
-def test_every_driver_is_named_once() -> None:
-    assert len({driver.name for driver in DRIVERS}) == len(DRIVERS)
-    assert all(driver_of(driver.name) is driver for driver in DRIVERS)
-
-
-def test_a_driver_has_filters_or_says_what_instead() -> None:
-    for driver in DRIVERS:
-        assert bool(driver.types) == driver.filters
-        assert driver.filters or driver.quirks
-        if driver.actuator is Actuator.IN_PLACE:
-            assert driver.overwrite in (Overwrite.IN_PLACE, Overwrite.BY_MATCH)
-
-
 def test_an_unknown_driver_is_expected_to_do_its_worst() -> None:
     for unknown in (driver_of("nobody0"), driver_of(None)):
         assert unknown.actuator is Actuator.LONG_GAP

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,18 +13,8 @@ import pytest
 from atfnd.errors import OperatorError
 from atfnd.lab.status import lab_status
 from atfnd.lab.up import up
-from atfnd.model import Action, ActionKind, Match, Protocol
-from atfnd.model.reason import Code
-from atfnd.move.choose import choose
-from atfnd.move.event import Wanted
-from atfnd.move.port import Stage
-from atfnd.move.timer import Times
-from atfnd.move.verdict import Mode
-from atfnd.nic.lab.device import FIRST_RING
-from atfnd.nic.lab.interrupts import clear, cpus_of
+from atfnd.model import Match, Protocol
 from atfnd.observe.machine.busy import handoffs
-from atfnd.observe.nics.move_port import read_port
-from atfnd.observe.nics.watch import NicWatch
 from tests.applications import delivered
 from tests.bed import a_bed
 from tests.daemons import policy
@@ -80,32 +69,10 @@ def test_it_shows_queues_with_interrupts_whose_cpus_can_be_put_back(lab: Lab) ->
     assert dict(lab.nic.settings()) == before
 
 
-def test_impossible_queue_or_cpu(lab: Lab) -> None:
-    before = lab.nic.queues()
-    for queue, cpu in ((QUEUES, 0), (-1, 0), (0, 4095)):
-        with pytest.raises(OSError, match=r"cannot go to CPU|no queue"):
-            lab.nic.set_queue_cpu(queue, cpu)
-    assert lab.nic.queues() == before
-
-
 def test_a_lab_does_not_change_its_mode(lab: Lab) -> None:
     assert not up(lab.name, interrupts=True)
     with pytest.raises(OperatorError, match="delivered by interrupts"):
         up(lab.name)
-
-
-def test_the_moves_know_that_a_poll_is_not_yet_delivery(lab: Lab) -> None:
-    """Packets wait on the old CPU after the poll of their ring, so nothing proves order."""
-    with closing(NicWatch(lab.nic)) as watch:
-        watch.inspect()
-        port = read_port(watch.facts, lab.nic.interface, 7)
-    assert port.stages == frozenset({Stage.RPS})
-    follow = Action(
-        ActionKind.QUEUE_CPU, lab.nic.name, None, None, 0, 1, Code.UNSAID(), "", queue=1
-    )
-    for order in (Mode.STRICT, Mode.BOUNDED):
-        wanted = Wanted(follow, order, frozenset({1}))
-        assert choose(wanted, port, Times(), 0).mechanism is None
 
 
 def test_immediate_moves_them(lab: Lab, tmp_path: Path) -> None:
@@ -115,10 +82,3 @@ def test_immediate_moves_them(lab: Lab, tmp_path: Path) -> None:
         bed.steered(app)
         app.migrate()
         delivered(bed.meter, app)
-
-
-def test_before_a_lab_goes_it_passes_no_packets_on(lab: Lab) -> None:
-    """The kernel would go on counting its queues."""
-    assert any(cpus_of(lab.nic.interface, FIRST_RING + queue) for queue in range(QUEUES))
-    clear(lab.nic.interface)
-    assert not any(cpus_of(lab.nic.interface, FIRST_RING + queue) for queue in range(QUEUES))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The lab NIC's filter table: bounded and consistent."""
+"""The lab NIC's filter table: bounded and consistent; and its queues, whose NAPI threads are where
+packets are delivered."""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +16,7 @@ from tests.labs import Lab, a_lab
 
 __all__: list[str] = []
 
+CPUS = sorted(os.sched_getaffinity(0))
 ANY = Match(4, None, None, 0, None, 0, None, None)
 
 
@@ -99,14 +102,23 @@ def test_bad_input_changes_nothing(
     assert lab.nic.filters() == []
 
 
-def test_masks_are_bounded_and_come_back(lab: Lab) -> None:
-    def prefix(bits: int) -> Match:
-        return ANY._replace(src=bytes(4), src_prefix=bits)
+@pytest.mark.parametrize("number", [2, 3, 64])
+def test_each_queue_has_a_thread_as_prompt_as_an_interrupt(number: int) -> None:
+    with a_lab(queues=number) as lab:
+        queues = lab.nic.queues()
+        assert [queue.index for queue in queues] == list(range(number))
+        assert len({queue.pid for queue in queues}) == number
+        assert [queue.napi_id for queue in queues] == sorted(q.napi_id or 0 for q in queues)
+        assert [queue.cpu for queue in queues] == [CPUS[i % len(CPUS)] for i in range(number)]
+        assert all(queue.threaded and queue.irq is None for queue in queues)
+        assert all(os.sched_getscheduler(queue.pid or 0) == os.SCHED_FIFO for queue in queues)
 
-    for bits in range(1, 33):
-        lab.nic.insert(prefix(bits), 0, bits)
-    assert refusal(lambda: lab.nic.insert(ANY, 0)) == "ENOSPC"
-    lab.nic.insert(ANY._replace(family=6), 0)  # the other family has its own
-    lab.nic.delete(7)
-    lab.nic.insert(ANY, 0, 7)
-    assert [rule.match for rule in lab.nic.filters()][6] == ANY
+
+def test_impossible_queue_or_cpu(lab: Lab) -> None:
+    before = lab.nic.queues()
+    for queue, cpu in ((4, 0), (-1, 0), (0, 4095)):
+        with pytest.raises(OSError, match=r"Invalid argument|no queue"):
+            lab.nic.set_queue_cpu(queue, cpu)
+    assert lab.nic.queues() == before
+    os.sched_setaffinity(before[1].pid or 0, CPUS)  # on several CPUs it has none
+    assert lab.nic.queues()[1].cpu == (CPUS[0] if len(CPUS) == 1 else None)

@@ -15,15 +15,6 @@ def place(held: dict[int, bool], slots: int, for_port: bool) -> int | None:
     return choose(free, slots, for_port, held.get)
 
 
-def test_ports_go_to_the_top_sixteenth_and_others_below() -> None:
-    held: dict[int, bool] = {}
-    for for_port, expected in ((False, 29), (True, 31), (False, 28), (True, 30), (True, None)):
-        location = place(held, 32, for_port)
-        assert location == expected
-        if location is not None:
-            held[location] = for_port
-
-
 @given(slots=st.integers(0, 40), names=st.integers(0, 60))
 def test_others_fill_the_whole_table(slots: int, names: int) -> None:
     held: dict[int, bool] = {}
@@ -60,20 +51,6 @@ def test_a_filter_that_is_not_like_ours_is_in_nobodys_way() -> None:
     assert choose(0b0100_0000_0000_0000, 16, True, foreign) is None
     assert choose(0b1 << 15, 16, True, foreign) == 15
     assert choose(0b1 << 31, 32, False, lambda _: None) == 31
-
-
-def test_a_small_table_has_one_place_for_ports() -> None:
-    assert [place({}, slots, True) for slots in (1, 4, 15)] == [0, 3, 14]
-    assert place({}, 4, False) == 2
-
-
-def test_each_kind_may_enter_the_places_of_the_other_where_it_does_not_lose() -> None:
-    assert place({31: False}, 32, True) is None  # a port's is not put before another one
-    below = dict.fromkeys(range(30), False)
-    assert place(below, 32, False) == 30
-    assert place(below | {30: False}, 32, False) == 31
-    assert place(below | {30: True}, 32, False) is None
-    assert place(below | {31: True}, 32, False) == 30
 
 
 def test_which_filters_are_for_many() -> None:

@@ -34,7 +34,8 @@ class Device(Interface):
         (self.root / f"actions/{number}/actions").write_text(f"{name}\n")
 
     def deliver(self, number: int, count: int) -> None:
-        (self.root / f"actions/{number}/per_cpu_count").write_text(f"{count},0\n")
+        by_cpu = f"{count // 2},{count - count // 2}\n"
+        (self.root / f"actions/{number}/per_cpu_count").write_text(by_cpu)
 
     def name(self) -> str:
         return self.called
