@@ -119,16 +119,6 @@ def test_a_refused_insert_leaves_nothing_in_the_journal(bed: Bed, code: int) -> 
     assert (bed.nic.table, bed.left()) == ({}, {})
 
 
-def test_a_refusal_without_an_errno_is_one_nevertheless(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError("the driver does not say why")
-
-    monkeypatch.setattr(bed.nic, "insert", refuse)
-    assert bed.apply(ActionKind.INSERT, new=1).errno == errno.EIO
-
-
 def test_a_rule_that_somebody_turns_while_the_journal_is_written_is_his(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

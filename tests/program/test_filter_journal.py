@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The journal of our filters: it never claims what was not ours, and does not grow with time.
-`test_journal_machine.py` kills it at any byte."""
+The simulation kills it at each write; test_record_file.py cuts a file at any byte."""
 
 from __future__ import annotations
 
@@ -127,3 +127,14 @@ def test_what_is_claimed_while_the_file_is_written_anew_is_in_the_new_file(tmp_p
         claimed.append(match)
     journal.close()
     assert set(FilterJournal(path).left["nic"]) == set(claimed)
+
+
+def test_filters_go_along_to_a_new_name(tmp_path: Path) -> None:
+    path = tmp_path / "filters.journal"
+    journal = FilterJournal(path)
+    journal.claim("eth0", MATCHES[0], 1)
+    journal.locate("eth0", MATCHES[0], 7)
+    journal.rename("eth0", "lan0")
+    for known in (journal, FilterJournal(path)):  # in this run and in the next
+        assert known.ours("lan0", [Filter(7, MATCHES[0], 1)]) == [Filter(7, MATCHES[0], 1)]
+        assert not known.names("eth0")

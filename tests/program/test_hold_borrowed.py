@@ -71,6 +71,7 @@ def hold(transit: Transit, queue: Queue) -> None:
 def test_it_is_held_when_it_is_idle_or_polled_on_its_cpu(queue: Queue) -> None:
     hold(Polls(), queue)
     hold(Polls(HELD), queue)
+    hold(Polls(OTHER), replace(queue, borrowed=False))  # of a thread of its own nothing is asked
 
 
 @pytest.mark.parametrize("polls", [Polls(OTHER), Polls(HELD, ago_ns=10**9), Unpolled(HELD)])
@@ -78,7 +79,3 @@ def test_it_is_not_held_while_another_cpu_may_poll_it(queue: Queue, polls: Polls
     with pytest.raises(OSError, match=f"queue 0 is not seen to be polled on CPU {HELD}") as refusal:
         hold(polls, queue)
     assert refusal.value.errno == errno.EAGAIN
-
-
-def test_a_thread_of_its_own_is_asked_nothing(queue: Queue) -> None:
-    hold(Polls(OTHER), replace(queue, borrowed=False))

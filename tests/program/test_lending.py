@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,35 +107,6 @@ def test_it_is_in_the_journal_as_long_as_it_is_borrowed(
     assert bed.nothing_is_ours()
 
 
-def test_what_is_an_operators_is_neither_borrowed_nor_given_back(bed: Bed) -> None:
-    bed.values |= {"threaded": "1", TIMEOUT: "0"}
-    assert bed.lend("threaded", BORROWED).errno == errno.ESTALE
-    assert bed.lend("threaded", GIVEN_BACK).errno == 0
-    assert bed.lend(TIMEOUT, "0").errno == errno.ESTALE
-    assert bed.end() == []
-    assert bed.written == []
-
-
-def test_what_another_program_switched_off_is_left_alone(bed: Bed) -> None:
-    bed.lend("threaded", BORROWED)
-    bed.values["threaded"] = "0"
-    done = bed.lend("threaded", GIVEN_BACK)
-    assert (done.errno, done.left) == (errno.ESTALE, "another program switched threaded off")
-    assert bed.held() == {}
-    assert bed.journal.manual("eth0") == {"threaded"}
-
-
-def test_a_refusal_leaves_the_journal_as_it_was(bed: Bed) -> None:
-    bed.refusal = errno.EBUSY
-    assert bed.lend("threaded", BORROWED).errno == errno.EBUSY
-    assert bed.nothing_is_ours()
-    bed.refusal = 0
-    bed.lend("threaded", BORROWED)
-    bed.refusal = errno.EBUSY
-    assert bed.lend("threaded", GIVEN_BACK).errno == errno.EBUSY
-    assert bed.held()["threaded"].wrote == "1"
-
-
 @pytest.mark.parametrize(
     ("name", "before", "lent"), [("threaded", "0", "1"), (TIMEOUT, "20000", "0")]
 )
@@ -155,15 +126,6 @@ def test_the_next_run_gives_back_what_the_last_one_had_borrowed(
     assert (bed.values[name], bed.values["queue-cpu:0"]) == (before, "3")
     assert bed.held().keys() == {"queue-cpu:0"}
     assert bed.journal.manual("eth0") == frozenset()
-
-
-def test_a_restore_first_gives_back_threads(bed: Bed) -> None:
-    """`queue-cpu` is an interrupt's again before it is put back."""
-    bed.lend("threaded", BORROWED)
-    bed.policy_sets("queue-cpu:0", "3")
-    bed.written.clear()
-    bed.undo()
-    assert bed.written == [("threaded", "0"), ("queue-cpu:0", "0")]
 
 
 def test_a_timeout_of_a_policy_stays_in_the_journal(bed: Bed) -> None:
@@ -193,56 +155,6 @@ def test_what_a_policy_asks_for_meanwhile_outlives_the_loan(bed: Bed, value: str
     assert (bed.polling, bed.journal.manual("eth0")) == ("0", frozenset())
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_policy_takes_over_what_an_earlier_run_borrowed(bed: Bed, killed: bool) -> None:
-    """A start could not give it back, and this run reads the loan as if it were an administrator's
-    thread."""
-    bed.lend(LENT, BORROWED)
-    bed.is_lent, bed.killed = False, killed
-    if killed:
-        with pytest.raises(KeyboardInterrupt):
-            bed.keep(BUSY_THREAD)
-        bed.next_run()
-    else:
-        assert bed.keep(BUSY_THREAD).errno == 0
-        assert bed.held().keys() == {LASTING}
-    assert bed.undo() == {0}
-    assert bed.polling == "0"
-    assert bed.nothing_is_ours()
-
-
-def test_a_refusal_leaves_the_loan_as_it_is(bed: Bed) -> None:
-    bed.lend(LENT, BORROWED)
-    bed.is_lent, before = False, bed.held()
-    bed.refusal = errno.EPERM
-    assert bed.keep(BUSY_THREAD).errno == errno.EPERM
-    bed.refusal = 0
-    assert bed.held() == before
-    assert bed.lend(LENT, GIVEN_BACK).errno == 0
-    assert bed.polling == "0"
-
-
-def test_a_policy_that_asks_no_more_ends_the_loan(bed: Bed) -> None:
-    bed.lend(LENT, BORROWED)
-    bed.keep(BUSY_THREAD)
-    bed.keep(SOFTIRQ)
-    assert bed.lend(LENT, GIVEN_BACK).errno == 0
-    assert bed.nothing_is_ours()
-
-
-def test_a_kill_just_after_a_policys_write_does_not_end_it(bed: Bed) -> None:
-    bed.lend(LENT, BORROWED)
-    bed.killed = True
-    with pytest.raises(KeyboardInterrupt):
-        bed.keep(BUSY_THREAD)
-    bed.next_run()
-    assert bed.held().keys() == {LENT, LASTING}
-    assert bed.end() == []
-    assert bed.polling == BUSY_THREAD
-    assert bed.undo() == {0}
-    assert bed.polling == "0"
-
-
 @pytest.mark.parametrize("value", [SOFTIRQ, BUSY_THREAD])
 @pytest.mark.parametrize("next_one", [BORROWED, GIVEN_BACK])
 def test_a_thread_that_another_program_switched_is_not_ours_any_more(
@@ -253,3 +165,60 @@ def test_a_thread_that_another_program_switched_is_not_ours_any_more(
     assert bed.lend(LENT, next_one).errno == errno.ESTALE
     assert (bed.polling, bed.held()) == (value, {})
     assert bed.journal.manual("eth0") == {LENT}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("ours", [True, False], ids=["of this run", "of an earlier one"])
+def test_a_policy_takes_over_what_was_borrowed(bed: Bed, ours: bool, killed: bool) -> None:
+    """An earlier run's loan looks like an administrator's thread. A kill just after the write does
+    not end it."""
+    bed.lend(LENT, BORROWED)
+    bed.is_lent, bed.killed = ours, killed
+    if killed:
+        with pytest.raises(KeyboardInterrupt):
+            bed.keep(BUSY_THREAD)
+        bed.next_run()
+        assert bed.end() == []
+        assert bed.polling == BUSY_THREAD
+    else:
+        assert bed.keep(BUSY_THREAD).errno == 0
+        assert bed.held().keys() == {LASTING}
+    assert bed.undo() == {0}
+    assert bed.polling == "0"
+    assert bed.nothing_is_ours()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["of this run", "of an earlier one"])
+def test_a_refusal_leaves_the_loan_as_it_is(bed: Bed, ours: bool) -> None:
+    def refused(of: Callable[[], Outcome]) -> None:
+        bed.refusal = errno.EBUSY
+        assert of().errno == errno.EBUSY
+        bed.refusal = 0
+
+    refused(lambda: bed.lend(LENT, BORROWED))
+    assert bed.nothing_is_ours()
+    bed.lend(LENT, BORROWED)
+    bed.is_lent, before = ours, bed.held()
+    refused(lambda: bed.keep(BUSY_THREAD))
+    refused(lambda: bed.lend(LENT, GIVEN_BACK))
+    assert bed.held() == before
+    assert bed.lend(LENT, GIVEN_BACK).errno == 0
+    assert bed.polling == "0"
+
+
+def test_what_is_an_operators_is_neither_borrowed_nor_given_back(bed: Bed) -> None:
+    bed.values |= {"threaded": "1", TIMEOUT: "0"}
+    assert bed.lend("threaded", BORROWED).errno == errno.ESTALE
+    assert bed.lend("threaded", GIVEN_BACK).errno == 0
+    assert bed.lend(TIMEOUT, "0").errno == errno.ESTALE
+    assert bed.end() == []
+    assert bed.written == []
+
+
+def test_a_restore_first_gives_back_threads(bed: Bed) -> None:
+    """`queue-cpu` is an interrupt's again before it is put back."""
+    bed.lend("threaded", BORROWED)
+    bed.policy_sets("queue-cpu:0", "3")
+    bed.written.clear()
+    bed.undo()
+    assert bed.written == [("threaded", "0"), ("queue-cpu:0", "0")]

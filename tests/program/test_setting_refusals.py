@@ -8,15 +8,16 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.model.reason import Code
 from atfnd.program import queue_cpu, setting
+from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 from tests.nic.fake_nic import FakeNic
 
@@ -69,18 +70,6 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     made.undo_journal.close()
 
 
-def test_the_first_value_is_kept_and_an_outcome_has_the_last_one(bed: Bed) -> None:
-    for value, before in (("1", "0-3"), ("2", "1")):
-        outcome = bed.write(XPS, value)
-        assert (outcome.errno, outcome.left, outcome.before) == (0, "as planned", before)
-    assert bed.nic.values[XPS] == "2"
-    assert bed.held() == {XPS: OwnedSetting("0-3", "2")}
-    bed.nic.values[XPS] = "3"  # another program's
-    assert bed.write(XPS, "1").before == "3"
-    outcome = bed.write("xps-cpus:9", "1")
-    assert (outcome.errno, outcome.before) == (errno.ENOENT, None)
-
-
 def test_what_has_its_value_from_before_us_again_is_no_longer_ours(bed: Bed) -> None:
     bed.write(XPS, "2")
     assert bed.write(XPS, "0-3").errno == 0
@@ -88,14 +77,6 @@ def test_what_has_its_value_from_before_us_again_is_no_longer_ours(bed: Bed) -> 
     bed.nic.values[XPS] = "1"
     assert bed.write(XPS, "2").errno == 0
     assert bed.held()[XPS].original == "1"
-
-
-def test_a_loan_that_is_its_value_from_before_us_stays_ours(bed: Bed) -> None:
-    """It is given back as what a policy asks for."""
-    bed.write(XPS, "2")
-    loan = replace(Action.of_setting("nic", XPS, "0-3"), loan=True)
-    assert setting.apply(bed.nic, bed.undo_journal, loan).errno == 0
-    assert bed.held()[XPS].original == "0-3"
 
 
 def test_what_is_so_already_is_neither_written_nor_ours(bed: Bed) -> None:
@@ -117,22 +98,26 @@ def test_a_refused_write_is_said_and_only_what_was_written_is_ours(bed: Bed, cod
     assert bed.undo() == [setting.Undone(XPS, 0, "is 0-3 again")]
 
 
+@pytest.mark.parametrize("refused", [True, False])
 @pytest.mark.parametrize(
     ("reads", "back"),
     [("{}", "is 0-3 again"), ("0{}", "is 00-3, which stands for 0-3")],
     ids=["as written", "in other words"],
 )
 def test_a_refusal_of_what_was_done_is_none(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch, reads: str, back: str
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, reads: str, back: str, refused: bool
 ) -> None:
     """In other words as an indirection table is that is written out and is the driver's own."""
 
-    def refused_when_done(name: str, value: str) -> None:
+    def done(name: str, value: str) -> None:
         bed.nic.values[name] = reads.format(value)
-        raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        if refused:
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
-    monkeypatch.setattr(bed.nic, "write_setting", refused_when_done)
-    assert bed.write(XPS, "1").errno == 0
+    monkeypatch.setattr(bed.nic, "write_setting", done)
+    outcome = bed.write(XPS, "1")
+    assert outcome.errno == 0
+    assert outcome.left == ("as planned" if reads == "{}" else f"{XPS} reads 01")
     assert bed.undo_journal.held("nic") == {XPS: OwnedSetting("0-3", reads.format("1"))}
     assert bed.drifted() == {}
     assert bed.undo() == [setting.Undone(XPS, 0, back)]
@@ -162,30 +147,6 @@ def test_a_kernel_that_takes_it_and_does_nothing_is_found_out(
     outcome = bed.write(XPS, "1")
     assert outcome.errno == errno.EIO
     assert "is still 0-3" in outcome.left
-
-
-def test_a_value_in_the_kernels_own_words_is_ours(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = bed.nic.write_setting
-    monkeypatch.setattr(bed.nic, "write_setting", lambda name, value: write(name, f"0{value}"))
-    outcome = bed.write(XPS, "1")
-    assert (outcome.errno, outcome.left) == (0, f"{XPS} reads 01")
-    assert bed.held() == {XPS: OwnedSetting("0-3", "01")}
-    assert bed.drifted() == {}
-
-
-def test_what_somebody_else_wrote_is_neither_overwritten_nor_put_back(bed: Bed) -> None:
-    bed.write(XPS, "1")
-    bed.confine(2, 3)
-    bed.nic.values |= {XPS: "3", "queue-cpu:2": "1"}
-    assert bed.drifted() == {XPS: "3", "queue-cpu:2": "1"}
-    for outcome in (bed.write(XPS, "2"), bed.confine(2, 0)):
-        assert outcome.errno == errno.ESTALE
-        assert "another program set it to " in outcome.left
-    assert [each.errno for each in bed.undo()] == [errno.ESTALE] * 2
-    assert (bed.nic.values[XPS], bed.nic.values["queue-cpu:2"]) == ("3", "1")
-    assert bed.held() == {}
 
 
 def test_settings_are_put_back_last_written_first(bed: Bed) -> None:
@@ -282,3 +243,13 @@ def test_a_full_journal_stops_no_undo_and_nothing_is_written_without_it(
     assert [outcome.errno for outcome in outcomes] == [errno.ENOSPC] * 2
     assert all("journal cannot be written" in outcome.left for outcome in outcomes)
     assert bed.nic.calls == []
+
+
+def test_rfs_is_not_switched_where_no_queue_can_be_quiesced(bed: Bed) -> None:
+    """The kernel refuses to attach what sees packets, as under an exclusive cgroup program."""
+    no_filters: Any = None
+    blind = BlindActuator(bed.nic, no_filters, bed.undo_journal, "Operation not permitted")
+    refused = blind.write(Action.of_setting("nic", "rps-flow-cnt:0", "256"))
+    assert refused.errno == errno.EOPNOTSUPP
+    assert "Operation not permitted" in refused.left
+    assert not blind.write(Action.of_setting("nic", RFS, "1")).errno

@@ -41,10 +41,7 @@ def rule(kind: ActionKind, location: int | None = None, to: FlowKey | None = Non
 
 
 def setting(name: str, value: str) -> Action:
-    kind = ActionKind.SETTING
-    return Action(
-        kind, "eth0", None, None, None, None, Code.KERNEL("why"), "", setting=name, value=value
-    )
+    return Action.of_setting("eth0", name, value)
 
 
 def queue_cpu(queue: int) -> Action:

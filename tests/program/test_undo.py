@@ -74,17 +74,6 @@ def test_a_filter_that_is_still_there_is_named_for_the_next_undo(bed: Bed) -> No
     assert list(bed.nic.table) == [3]
 
 
-def test_a_filter_that_another_program_moved_since_is_left_to_it(bed: Bed) -> None:
-    """It was ours, and an undo could not delete it."""
-    delete = bed.nic.delete
-    bed.nic.delete = lambda location: None  # type: ignore[method-assign]
-    bed.undone()
-    bed.nic.delete = delete  # type: ignore[method-assign]
-    bed.nic.put(7, OURS, 0)
-    assert bed.undone() == []
-    assert list(bed.nic.table) == [7, 3]
-
-
 def test_a_filter_of_another_program_that_went_with_ours_is_said(bed: Bed) -> None:
     """A driver that deletes more than it was asked to."""
     bed.nic.delete = lambda location: bed.nic.table.clear()  # type: ignore[method-assign]
@@ -128,3 +117,14 @@ def test_a_nic_that_goes_meanwhile_keeps_no_other_from_being_restored(
     done = restore.restored(bed.journal, bed.undo_journal)
     assert {each.nic: each.errno for each in done} == {"gone": errno.ENODEV, "nic": 0}
     assert list(bed.nic.table) == [3]
+
+
+def test_a_filter_that_another_program_moved_since_is_left_to_it(bed: Bed) -> None:
+    """It was ours, and an undo could not delete it."""
+    delete = bed.nic.delete
+    bed.nic.delete = lambda location: None  # type: ignore[method-assign]
+    bed.undone()
+    bed.nic.delete = delete  # type: ignore[method-assign]
+    bed.nic.put(7, OURS, 0)
+    assert bed.undone() == []
+    assert list(bed.nic.table) == [7, 3]

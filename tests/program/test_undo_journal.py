@@ -6,7 +6,9 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from contextlib import closing
 from pathlib import Path
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -17,52 +19,66 @@ from atfnd.program.journals import record_file
 from atfnd.program.journals.record_file import Unrecorded
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
-SETTINGS = st.sampled_from(["rss", "queue-cpu:0", "xps-cpus:1"])
-VALUES = st.sampled_from(["", "0", "0-3", "0 1 2 3"])
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["note", "wrote", "confirmed", "forget", "leave_alone"]), SETTINGS, VALUES
-    ),
-    max_size=20,
-)
+VERBS = "note", "wrote", "confirmed", "forget", "leave_alone", "take_back", "lives", "rename"
+SETTINGS, VALUES = ("rss", "queue-cpu:0", "xps-cpus:1"), ("", "0", "0-3", "0 1 2 3")
+Step = tuple[str, str, str]
+STEPS = st.lists(st.tuples(*map(st.sampled_from, (VERBS, SETTINGS, VALUES))), max_size=20)
 
 
-def done(journal: UndoJournal, model: dict[str, OwnedSetting], step: tuple[str, str, str]) -> None:
-    """One step, in the file and in `model`."""
-    verb, setting, value = step
-    if verb == "note":
-        journal.note("nic", setting, value)
-        model.setdefault(setting, OwnedSetting(value, None))
-    elif verb == "wrote" and setting in model:
-        journal.wrote("nic", setting, value)
-        original, wrote, _ = model[setting]
-        model[setting] = OwnedSetting(original, value, original if wrote is None else wrote)
-    elif verb == "confirmed":
-        journal.confirmed("nic", setting, value)
-        if setting in model:
-            model[setting] = OwnedSetting(model[setting].original, value)
-    elif verb in ("forget", "leave_alone"):
-        (journal.forget if verb == "forget" else journal.leave_alone)("nic", setting)
-        model.pop(setting, None)
+class Model:
+    """What a journal knows of the one NIC that there is, by whatever name."""
+
+    def __init__(self) -> None:
+        self.name, self.life = "eth0", cast("str | None", None)
+        self.held, self.manual = dict[str, OwnedSetting](), set[str]()
+
+    def do(self, journal: UndoJournal, verb: str, setting: str, value: str) -> None:
+        """One step, here and in the file."""
+        held = self.held.get(setting)
+        if verb == "rename":
+            new = "lan0" if self.name == "eth0" else "eth0"
+            journal.rename(self.name, new)
+            self.name = new
+        elif verb == "lives":
+            self.life = f"3 {value}"
+            journal.lives(self.name, self.life)
+        elif verb == "take_back":
+            journal.take_back(self.name)
+            self.manual.clear()
+        elif verb in ("forget", "leave_alone"):
+            (journal.forget if verb == "forget" else journal.leave_alone)(self.name, setting)
+            self.held.pop(setting, None)
+            (self.manual.add if verb == "leave_alone" else self.manual.discard)(setting)
+        elif verb == "note":
+            journal.note(self.name, setting, value)
+            if held is None:
+                self.held[setting] = OwnedSetting(value, None)
+                self.manual.discard(setting)
+        elif held is not None:
+            (journal.wrote if verb == "wrote" else journal.confirmed)(self.name, setting, value)
+            earlier = held.original if held.wrote is None else held.wrote
+            last = earlier if verb == "wrote" else None
+            self.held[setting] = OwnedSetting(held.original, value, last)
+
+    def check(self, journal: UndoJournal) -> None:
+        assert (journal.held(self.name), journal.manual(self.name)) == (self.held, self.manual)
+        assert journal.life(self.name) == self.life
+        assert journal.nics() == ([self.name] if self.held else [])
 
 
-@given(STEPS, STEPS)
-def test_a_restart_knows_the_first_value_and_the_last_write(
-    before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]
-) -> None:
+@given(st.lists(STEPS, max_size=3))
+def test_a_restart_knows_what_the_last_run_did(runs: list[list[Step]]) -> None:
+    """A life is known as long as something is ours, or left alone."""
     with tempfile.TemporaryDirectory() as directory:
-        path, model = Path(directory) / "originals.journal", dict[str, OwnedSetting]()
-        for steps in (before, after):
-            journal = UndoJournal(path)
-            assert journal.held("nic") == model
-            for step in steps:
-                done(journal, model, step)
-                assert journal.held("nic") == model
-            journal.close()
-        last = UndoJournal(path)
-        assert last.held("nic") == model
-        assert last.nics() == (["nic"] if model else [])
-        last.close()
+        path, model = Path(directory) / "originals.journal", Model()
+        for steps in (*runs, []):
+            with closing(UndoJournal(path)) as journal:
+                model.check(journal)
+                for step in steps:
+                    model.do(journal, *step)
+                    model.check(journal)
+            if not model.held and not model.manual:
+                model.life = None
 
 
 def test_whose_a_value_is() -> None:
@@ -74,64 +90,6 @@ def test_whose_a_value_is() -> None:
     assert [wrote.ours(value) for value in ("0", "1", "2")] == [True, True, False]
     done = OwnedSetting("0", "1")
     assert [done.ours(value) for value in ("0", "1")] == [False, True]
-
-
-def test_a_renamed_interface_keeps_its_undo_journal(tmp_path: Path) -> None:
-    path = tmp_path / "originals.journal"
-    journal = UndoJournal(path)
-    journal.note("eth0", "rss", "0 1")
-    journal.wrote("eth0", "rss", "1 1")
-    journal.leave_alone("eth0", "xps-cpus:0")
-    journal.lives("eth0", "3 8201")
-    journal.rename("eth0", "lan0")
-    journal.close()
-    journal = UndoJournal(path)
-    assert journal.nics() == ["lan0"]
-    assert journal.held("lan0") == {"rss": OwnedSetting("0 1", "1 1", "0 1")}
-    assert journal.manual("lan0") == {"xps-cpus:0"}
-    assert journal.life("lan0") == "3 8201"
-    journal.close()
-
-
-@pytest.mark.parametrize("anew", ["in the same run", "in the next run"])
-def test_a_life_is_known_also_if_the_file_was_written_anew_before_anything_was_ours(
-    tmp_path: Path, anew: str
-) -> None:
-    """Else a later run takes what another program changed for what the NIC lost by itself."""
-    path = tmp_path / "originals.journal"
-    journal = UndoJournal(path)
-    journal.lives("eth0", "3 8201")
-    journal.lives("gone0", "4 8301")
-    if anew == "in the same run":
-        journal.rename("lan0", "lan1")
-    else:
-        journal.close()
-        journal = UndoJournal(path)
-        journal.lives("eth0", "3 8201")
-    journal.note("eth0", "xps-cpus:0", "")
-    journal.close()
-    journal = UndoJournal(path)
-    assert journal.life("eth0") == "3 8201"
-    assert journal.life("gone0") is None
-    journal.close()
-
-
-def test_what_is_left_alone_stays_so_until_it_is_taken_back(tmp_path: Path) -> None:
-    path = tmp_path / "originals.journal"
-    journal = UndoJournal(path)
-    journal.note("eth0", "rss", "0 1")
-    journal.wrote("eth0", "rss", "1 1")
-    journal.leave_alone("eth0", "rss")
-    for _ in range(2):  # also written anew
-        journal.close()
-        journal = UndoJournal(path)
-        assert journal.manual("eth0") == {"rss"}
-        assert journal.held("eth0") == {}
-    journal.take_back("eth0")
-    journal.close()
-    journal = UndoJournal(path)
-    assert journal.manual("eth0") == frozenset()
-    journal.close()
 
 
 def test_the_original_is_on_the_disk_before_the_first_write(

@@ -3,26 +3,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from atfnd.program.write_times import WriteTimes
 
 
-def after(*took_ns: int) -> int | None:
+@pytest.mark.parametrize(
+    ("took_ns", "expected_ns"),
+    [
+        ([], None),
+        ([5], None),  # two writes are needed
+        ([5, 9_000], 5),  # one that was long by accident does not count
+        ([5, 6, 9_000, 7], 7),
+        ([9_000, 9_000, 5], 9_000),  # long twice counts, until it is long ago
+        ([9_000, 9_000, *[5] * 15], 5),
+    ],
+)
+def test_the_second_longest_of_late_is_expected(
+    took_ns: list[int], expected_ns: int | None
+) -> None:
     times = WriteTimes()
     for each in took_ns:
         times.note(each)
-    return times.expected_ns()
-
-
-def test_two_writes_are_needed() -> None:
-    assert after() is None
-    assert after(5) is None
-
-
-def test_one_that_was_long_by_accident_does_not_count() -> None:
-    assert after(5, 9_000) == 5
-    assert after(5, 6, 9_000, 7) == 7
-
-
-def test_what_is_long_twice_counts_until_it_is_long_ago() -> None:
-    assert after(9_000, 9_000, 5) == 9_000
-    assert after(9_000, 9_000, *[5] * 15) == 5
+    assert times.expected_ns() == expected_ns
