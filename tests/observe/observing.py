@@ -6,11 +6,10 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from atfnd.model import Match
-from atfnd.observe import Price
 from atfnd.observe.sockets.bpf import BpfObserver
 from tests.labs import Lab
 from tests.wait import until
@@ -36,22 +35,8 @@ _ports = itertools.count(30000)
 
 T = TypeVar("T")
 Pair = tuple[socket.socket, socket.socket]  # the peer's, the host's
-
-
-class Watch(Protocol):
-    """Makes an observer of these labs that tells at once and never again, unless told."""
-
-    def __call__(
-        self,
-        *labs: Lab,
-        dwell_ns: int = 0,
-        min_bytes: int = 0,
-        min_age_ns: int = 0,
-        report_again_ns: int = 3600 * 10**9,
-        elsewhere: bool = False,
-        price: Price | None = None,
-        parts: tuple[Mapping[int, int], ...] = (),
-    ) -> BpfObserver: ...
+# Makes an observer of these labs that tells at once and never again, unless told.
+Watch = Callable[..., BpfObserver]
 
 
 def cookie(made: socket.socket) -> int:

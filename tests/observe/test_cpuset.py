@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 from atfnd.observe.processes.cpuset import cpu_users, cpuset_of
@@ -51,16 +50,6 @@ def test_a_kernel_without_cpusets_and_a_thread_that_is_gone(tmp_path: Path) -> N
     assert cpuset_of(7, tree(tmp_path, "/web", {})) is None
 
 
-def test_our_own_has_every_cpu_that_we_may_run_on() -> None:
-    """Where there are cpusets at all: one of their root files is mounted."""
-    mounted = [*Path("/sys/fs/cgroup").glob("cpuset*"), *Path("/sys/fs/cgroup").glob("*/cpuset.*")]
-    mine = cpuset_of(threading.get_native_id())
-    if mine is None:
-        assert not [file for file in mounted if file.is_file() and "cpus" in file.name]
-    else:
-        assert os.sched_getaffinity(0) <= mine <= set(range(os.cpu_count() or 1))
-
-
 def test_a_process_uses_the_cpu_that_it_ran_on_last_if_it_still_may() -> None:
     asleep = "import sys; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -81,9 +70,3 @@ def test_a_process_uses_the_cpu_that_it_ran_on_last_if_it_still_may() -> None:
         assert not uses(FIRST)
         process.communicate()
         assert not uses(FIRST)
-
-
-def test_threads_of_the_kernel_are_none() -> None:
-    kernel = {each.pid for each in cpu_users(os.sched_getaffinity(0)) if each.comm == "kthreadd"}
-    assert not kernel
-    assert cpu_users(frozenset()) == ()

@@ -69,42 +69,6 @@ def test_one_that_goes_while_it_is_opened_is_refused(here: list[str]) -> None:
     wanted.close()
 
 
-def test_a_change_of_a_link_that_nobody_wants_takes_no_list_of_all(
-    here: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = {1: "lo", 2: "veth7", 3: "eth0"}
-
-    def one(netns: str | None, ifindex: int) -> Link:
-        if ifindex not in names:
-            raise gone()
-        return Link(names[ifindex], None)
-
-    monkeypatch.setattr(module, "link", one)
-    wanted = Interfaces(["eth*", "gone*"], watched)
-    assert not wanted.may_have_come({1, 2}, ())
-    assert not wanted.may_have_come({3, 9}, {"eth0"})
-    assert wanted.may_have_come({2, 3}, ())
-    assert wanted.may_have_come(None, {"eth0"})
-    here.append("gone0")
-    assert list(wanted.come({"eth0"}, lambda *_: None)) == []
-    assert wanted.may_have_come({9}, {"eth0"})
-    wanted.close()
-
-
-def test_one_that_cannot_be_watched_is_closed_again(here: list[str]) -> None:
-    made: list[Opened] = []
-
-    def refuses(nic: Nic) -> NicWatch:
-        made.append(cast(Opened, nic))
-        raise gone()
-
-    wanted = Interfaces(["eth*"], refuses)
-    with pytest.raises(OperatorError, match="eth0: No such device"):
-        wanted.open("eth0")
-    assert made[0].closed
-    wanted.close()
-
-
 @pytest.mark.parametrize("name", ["caf\udce9", "a\x1b[31mb", "a\x7f"])
 def test_a_name_that_is_no_text_is_refused(here: list[str], name: str) -> None:
     here.append(name)

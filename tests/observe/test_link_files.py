@@ -136,39 +136,29 @@ method=auto
 """
 
 
-def profile(root: Path, text: str, folder: str = "etc") -> str:
-    path = root / folder / "NetworkManager/system-connections/Wired.nmconnection"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return f"/{path.relative_to(root)}"
+CONNECTION = "NetworkManager/system-connections/Wired.nmconnection"
 
 
 def activate(root: Path, ifindex: int) -> None:
-    state = root / "run/NetworkManager/devices" / str(ifindex)
-    state.parent.mkdir(parents=True, exist_ok=True)
     uuid = "1f6b7a3a-0b5e-4d4f-9a55-f6b6a5a0e0c1"
-    state.write_text(f"[device]\nmanaged=true\nconnection-uuid={uuid}\nnm-owned=0\n")
+    state = f"[device]\nmanaged=true\nconnection-uuid={uuid}\nnm-owned=0\n"
+    write(root, f"run/NetworkManager/devices/{ifindex}", state)
 
 
 @pytest.mark.parametrize("folder", ["etc", "run", "usr/lib"])
 def test_an_active_profile_that_steers(tmp_path: Path, folder: str) -> None:
-    path = profile(tmp_path, PROFILE.format("false"), folder)
+    write(tmp_path, f"{folder}/{CONNECTION}", PROFILE.format("false"))
     assert nm_profiles([ETH0, ETH1], tmp_path) == ()
     activate(tmp_path, 2)
     settings = ("feature-ntuple=false", "channels-rx=2")
     (found,) = nm_profiles([ETH0, ETH1], tmp_path)
+    path = f"/{folder}/{CONNECTION}"
     assert found == LinkFile(path, settings, frozenset({"eth0"}), "NetworkManager")
-
-
-def test_what_helps_is_no_finding(tmp_path: Path) -> None:
-    profile(tmp_path, PROFILE.format("true").replace("channels-rx=2\n", ""))
-    activate(tmp_path, 2)
-    assert nm_profiles([ETH0], tmp_path) == ()
 
 
 @pytest.mark.parametrize("junk", ["", "no section\n", "[connection]\nuuid", "\x00[", "[a]\nb=%(c)"])
 def test_what_is_no_profile_says_nothing(tmp_path: Path, junk: str) -> None:
-    profile(tmp_path, junk)
+    write(tmp_path, f"etc/{CONNECTION}", junk)
     activate(tmp_path, 2)
     (tmp_path / "run/NetworkManager/devices/3").write_bytes(b"\xff\xfe")
     assert nm_profiles([ETH0, ETH1], tmp_path) == ()

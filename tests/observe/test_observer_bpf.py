@@ -16,16 +16,16 @@ from contextlib import closing
 import pytest
 
 from atfnd.bpf import _bpf
-from atfnd.model import FlowKey, Protocol, SocketGone, SocketSeen
+from atfnd.model import Protocol, SocketGone, SocketSeen
 from atfnd.observe import Observation, Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
-from tests.labs import HOST, PEER, Lab, key_of, packed
+from tests.labs import Lab, key_of
 from tests.observe.observing import (
     RIGHT,
     WRONG,
+    Pair,
     Watch,
     cookie,
-    direct,
     directed,
     lockstep,
     on_cpu,
@@ -74,6 +74,7 @@ def test_every_migration_of_a_socket_is_one_event(
     threads = {each.thread for each in events}
     me = threading.get_native_id(), os.getpid(), os.getuid()
     assert {(t.tid, t.pid, t.uid) for t in threads if t} == {me}
+    assert {each.pinned for each in events} == {True}
     counts = [each.bytes for each in events]
     assert counts == sorted(counts)
     assert observer.lost() == 0
@@ -120,28 +121,6 @@ def test_a_socket_that_was_taken_along_and_does_not_get_its_packets_is_reported(
     use(pairs[1], lambda: [e for e in seen(observer.drain()) if e.cookie == last], "its report")
 
 
-def test_each_socket_is_reported_of_a_thread_that_is_not_the_one_reported(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    observer = watch(shared_lab)
-    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]
-    cookies = {cookie(receiver) for _, receiver in pairs}
-    on_cpu(WRONG)
-    for pair in pairs:
-        lockstep(*pair)
-    assert {each.cookie for each in seen(observer.drain())} == cookies
-
-    def on_the_other() -> None:
-        on_cpu(RIGHT)
-        for pair in pairs:
-            lockstep(*pair)
-
-    thread = threading.Thread(target=on_the_other)
-    thread.start()
-    thread.join()
-    assert {each.cookie for each in seen(observer.drain())} == cookies
-
-
 def test_an_event_comes_after_dwell(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab, dwell_ns=HOUR_NS)
     pair = directed(shared_lab, shared_lab.udp_pair)
@@ -171,56 +150,6 @@ def test_a_thread_seldom_elsewhere_is_no_event(shared_lab: Lab, watch: Watch) ->
     assert seen(observer.drain()) == []
     on_cpu(WRONG)
     assert len(use(pair, lambda: seen(observer.drain()), "an event")) == 1
-
-
-def test_an_ipv4_flow_of_an_ipv6_socket_has_an_ipv4_key(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
-    listener = shared_lab.open("host", socket.AF_INET6, socket.SOCK_STREAM)
-    listener.bind(("::", 0))
-    listener.listen(1)
-    port = listener.getsockname()[1]
-    direct(shared_lab, port)
-    client = shared_lab.open("peer", socket.AF_INET, socket.SOCK_STREAM)
-    client.connect((HOST[socket.AF_INET], port))
-    with listener.accept()[0] as accepted:
-        accepted.settimeout(10)
-        on_cpu(WRONG)
-        lockstep(client, accepted)
-        (event,) = seen(observer.drain())
-        local, peer = packed(HOST[socket.AF_INET]), packed(PEER[socket.AF_INET])
-        assert event.key == FlowKey(Protocol.TCP, local, port, peer, client.getsockname()[1])
-
-
-@pytest.mark.parametrize(
-    ("bound", "to", "v6only", "locals_"),
-    [
-        (HOST[socket.AF_INET], HOST[socket.AF_INET], False, [HOST[socket.AF_INET]]),
-        ("0.0.0.0", HOST[socket.AF_INET], False, ["0.0.0.0"]),
-        (HOST[socket.AF_INET6], HOST[socket.AF_INET6], False, [HOST[socket.AF_INET6]]),
-        ("::", HOST[socket.AF_INET], False, ["::", "0.0.0.0"]),
-        ("::", HOST[socket.AF_INET6], True, ["::"]),
-    ],
-)
-def test_an_unconnected_udp_socket_is_the_flow_of_its_port(
-    shared_lab: Lab, watch: Watch, bound: str, to: str, v6only: bool, locals_: list[str]
-) -> None:
-    observer = watch(shared_lab)
-    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
-    receiver = shared_lab.open("host", family, socket.SOCK_DGRAM)
-    if family == socket.AF_INET6:
-        receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6only)
-    receiver.bind((bound, 0))
-    port = receiver.getsockname()[1]
-    sender = shared_lab.open("peer", socket.AF_INET6 if ":" in to else socket.AF_INET,
-                             socket.SOCK_DGRAM)  # fmt: skip
-    sender.connect((to, port))
-    lockstep(sender, receiver)
-    events = seen(observer.drain())
-    assert [each.key for each in events] == [
-        FlowKey(Protocol.UDP, packed(local), port, bytes(len(packed(local))), 0)
-        for local in locals_
-    ]
-    assert {(each.rx_cpu, each.cookie) for each in events} == {(None, cookie(receiver))}
 
 
 def test_only_sockets_that_receive_through_a_watched_nic_are_reported(
@@ -277,3 +206,86 @@ def test_more_queues_than_the_map_holds_are_counted_and_the_first_are_seen() -> 
         assert watched() == set(range(1, 4097))
         assert observer.watch([None], dict.fromkeys(range(4000, 6000), "nic")) == 0
         assert watched() == set(range(4000, 6000))
+
+
+def test_an_adopted_socket_is_as_if_reported(shared_lab: Lab, watch: Watch) -> None:
+    kept, moved = (directed(shared_lab, shared_lab.tcp_pair) for _ in range(2))
+    on_cpu(RIGHT)
+    for pair in (kept, moved):
+        lockstep(*pair)
+    observer = watch(shared_lab)
+    adopted = {cookie(kept[1]): RIGHT, cookie(moved[1]): WRONG}
+    observer.adopt(adopted)
+    assert {each.cookie: each.app_cpu for each in observer.audit()} == adopted
+    for pair in (kept, moved):
+        lockstep(*pair)
+    [event] = seen(observer.drain())  # used elsewhere than it was steered to
+    assert (event.cookie, event.app_cpu) == (cookie(moved[1]), RIGHT)
+
+
+# Sockets whose packets may belong on another CPU than their application's. What is not right is
+# reported again with each call.
+AT_ONCE = 0
+
+
+def cpus(observer: BpfObserver) -> list[int]:
+    """The application's CPU in each report since the last look."""
+    return [each.app_cpu for each in seen(observer.drain())]
+
+
+def expect(observer: BpfObserver, pair: Pair, cpu: int) -> None:
+    """The answer to the last report."""
+    observer.expect(cookie(pair[1]), cpu, time.monotonic_ns())
+
+
+def test_one_that_is_away_on_purpose_is_reported_no_more_from_that_cpu(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    on_cpu(WRONG)
+    lockstep(*pair, times=10)
+    assert cpus(observer) == [WRONG] * 10  # nobody has said that this is right
+    expect(observer, pair, RIGHT)
+    lockstep(*pair, times=100)
+    assert cpus(observer) == []
+    for cpu in (RIGHT, WRONG):
+        on_cpu(cpu)
+        lockstep(*pair)
+        assert cpus(observer) == [cpu]
+    lockstep(*pair)
+    assert cpus(observer) == [WRONG]  # until it is said anew
+
+
+def test_a_late_answer_does_not_hide_the_answer_to_the_last_report(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """User space is behind: it answers the first report when the second is on its way already."""
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    for cpu in (WRONG, RIGHT):
+        on_cpu(cpu)
+        lockstep(*pair)
+    first, second = seen(observer.drain())
+    assert (first.app_cpu, second.app_cpu) == (WRONG, RIGHT)
+    observer.expect(first.cookie, RIGHT, first.at_ns)  # it is right there for WRONG
+    lockstep(*pair, times=10)
+    assert cpus(observer) == []
+    observer.expect(second.cookie, WRONG, second.at_ns)
+    lockstep(*pair, times=10)
+    assert cpus(observer) == [RIGHT] * 10
+
+
+def test_an_adopted_socket_is_reported_where_its_packets_arrive_until_it_is_said_to_belong_there(
+    shared_lab: Lab, watch: Watch
+) -> None:
+    """Of a filter that an earlier run left nobody knows yet what its policy wants."""
+    observer = watch(shared_lab, report_again_ns=AT_ONCE, elsewhere=True)
+    pair = directed(shared_lab, shared_lab.tcp_pair)
+    observer.adopt({cookie(pair[1]): RIGHT})
+    on_cpu(RIGHT)
+    lockstep(*pair)
+    assert cpus(observer) == [RIGHT]
+    expect(observer, pair, RIGHT)
+    lockstep(*pair, times=10)
+    assert cpus(observer) == []

@@ -19,7 +19,6 @@ from atfnd.observe import Qualify
 from atfnd.observe.sockets.bpf import BpfObserver
 from atfnd.policy.match.compile import compiled
 from tests.labs import HOST, PEER, Lab, packed
-from tests.observe.groups import GROUP, UNIT, a_group
 from tests.observe.observing import (
     RIGHT,
     WRONG,
@@ -99,33 +98,26 @@ KINDS: dict[str, tuple[Make, int, Protocol]] = {
 }  # fmt: skip
 
 
-def asks(kind: str, port: int) -> list[tuple[dict[str, Any], bool]]:
-    """What a rule may ask of such a flow, and whether it holds. (How it is judged is tested in
-    test_policy_compile.py.)"""
-    _, family, protocol = KINDS[kind]
-    version, bits = (4, 32) if family == V4 else (6, 128)
-    host, peer = ((Network(version, packed(ends[family]), bits),) for ends in (HOST, PEER))
-    return [
-        ({"protocols": frozenset({protocol})}, True),
-        ({"protocols": frozenset(Protocol) - {protocol}}, False),
-        ({"ports": ((port, port),)}, True),
-        ({"ports": ((1, 2),)}, False),
-        ({"local": host}, True),
-        ({"local": peer}, False),
-        ({"remote": peer}, kind != "udp4-unconnected"),
-        ({"remote": host}, False),
-    ]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_that_is_left_alone_is_silent_until_another_policy_steers_it(
     shared_lab: Lab, observer: BpfObserver, kind: str
 ) -> None:
-    """One live flow under one policy after the other. What does not hold silences nobody."""
-    make, *_ = KINDS[kind]
+    """One live flow under one policy after the other. What does not hold silences nobody. (How a
+    rule is judged is tested in test_policy_compile.py.)"""
+    make, family, protocol = KINDS[kind]
     pair = make(shared_lab)
-    port = pair[1].getsockname()[1]
-    for asked, holds in asks(kind, port):
+    port, version = pair[1].getsockname()[1], 4 if family == V4 else 6
+    addresses = (packed(ends[family]) for ends in (HOST, PEER))
+    host, peer = (Network(version, each, 8 * len(each)) for each in addresses)
+    asks: list[tuple[dict[str, Any], bool]] = [
+        ({"protocols": frozenset({protocol}), "ports": ((port, port),), "local": (host,)}, True),
+        ({"protocols": frozenset(Protocol) - {protocol}}, False),
+        ({"ports": ((1, 2),)}, False),
+        ({"local": (peer,)}, False),
+        ({"remote": (peer,)}, kind != "udp4-unconnected"),
+        ({"remote": (host,)}, False),
+    ]
+    for asked, holds in asks:
         observer.qualify(under(replace(LEAVE, **asked)))
         assert reported(observer, pair) == ([] if holds else [0]), asked
         observer.forget([cookie(pair[1])])
@@ -164,37 +156,6 @@ def test_one_that_was_reported_is_reported_on(shared_lab: Lab, observer: BpfObse
     assert reported(observer, pair) == [0]
     observer.forget([cookie(pair[1])])
     assert reported(observer, pair) == []
-
-
-GROUPED = replace(LEAVE, cgroups=(f"/{GROUP}/*",))
-
-
-def test_a_control_group_is_silent_once_it_is_known(shared_lab: Lab, observer: BpfObserver) -> None:
-    """By the process that uses the flow now. What is not known to be of the group is reported."""
-    path = f"/{GROUP}/{UNIT}"
-    groups = compiled(Policy((), (GROUPED,), "auto", 1, 0, ())).groups_of(path)
-    observer.qualify(under(GROUPED))
-    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(5)]
-    with a_group() as move:
-        move(f"{GROUP}/{UNIT}")
-        lockstep(*pairs[0])
-        (event,) = [each for each in observer.drain() if isinstance(each, SocketSeen)]
-        assert event.thread is not None
-        assert event.thread.cgroup is not None
-        for wrong in ("/", f"/{GROUP}", f"/{GROUP}/gone", ""):
-            observer.learn(event.thread.cgroup, wrong, groups)
-        observer.learn(event.thread.cgroup + 1, path, groups)
-        assert reported(observer, pairs[1]) == [0]
-        observer.learn(event.thread.cgroup, path, groups)
-        assert reported(observer, pairs[2], pairs[3]) == []
-        move(None)
-        assert reported(observer, pairs[2]) == [0]
-        move(f"{GROUP}/{UNIT}")
-        assert reported(observer, pairs[3]) == []
-        observer.qualify(under(GROUPED))  # the same, but it may be another
-        assert reported(observer, pairs[3]) == [0]
-        observer.learn(event.thread.cgroup, path, groups)
-        assert reported(observer, pairs[4]) == []
 
 
 def test_what_is_written_takes_the_place_of_what_was(

@@ -57,14 +57,6 @@ def stays(cpu: int, observer: BpfObserver, call: Callable[[], None], reports: in
     return found
 
 
-def test_what_a_wandering_thread_uses_is_placed_once_without_delay(
-    shared_lab: Lab, watch: Watch
-) -> None:
-    observer = watch(shared_lab, price=DEAR)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    assert WRONG in stays(WRONG, observer, lambda: lockstep(*pair))
-
-
 @pytest.mark.parametrize(
     ("price", "again_ns"),
     [(PRICE, 3600 * 10**9), (DEAR, 1)],  # a queue would follow the thread back and forth
@@ -123,15 +115,6 @@ def test_a_stay_that_has_brought_what_a_move_costs_is_reported(
     assert stays(WRONG, observer, lambda: lockstep(*pair, times=9, size=50_000)).count(WRONG)
 
 
-def test_a_pinned_thread_is_followed_at_once(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, price=DEAR)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    for cpu in (WRONG, RIGHT, WRONG):
-        on_cpu(cpu)
-        lockstep(*pair)
-        assert seen(observer) == [cpu]
-
-
 # The first moves are made at once, and each stay that ends within the hour was in vain.
 TRUSTING = Price(512, (1, 1, 1), 9, 3600 * 10**9)
 ELSEWHERE = max(RIGHT, WRONG) + 1
@@ -168,27 +151,6 @@ def test_a_thread_that_wanders_within_a_cache_has_it_as_home_and_is_reported_no_
     assert seen(observer) == []
 
 
-def test_a_thread_that_wanders_over_the_machine_has_no_home(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab, price=TRUSTING, parts=({RIGHT: 0, WRONG: 1},))
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-    wanders_until(Distance.MACHINE, observer, pair)
-
-
-@pytest.mark.parametrize(("comes_to", "pinned"), [(wanders_to, False), (on_cpu, True)])
-def test_it_is_reported_whether_a_thread_is_pinned(
-    shared_lab: Lab, watch: Watch, comes_to: Callable[[int], None], pinned: bool
-) -> None:
-    observer = watch(shared_lab, price=TRUSTING)
-    pair = directed(shared_lab, shared_lab.tcp_pair)
-
-    def reported() -> list[SocketSeen]:
-        comes_to(WRONG)
-        lockstep(*pair)
-        return reports(observer)
-
-    assert until(reported, "it is reported")[0].pinned is pinned
-
-
 def test_a_thread_begins_in_doubt_and_has_a_home_when_its_stay_has_paid(
     shared_lab: Lab, watch: Watch
 ) -> None:
@@ -197,7 +159,8 @@ def test_a_thread_begins_in_doubt_and_has_a_home_when_its_stay_has_paid(
     wanders_to(WRONG)
     lockstep(*pair, times=CALLS)
     # none, if it has left the CPU
-    assert {each.home for each in reports(observer)} <= {Distance.MACHINE}
+    found = {(each.home, each.pinned) for each in reports(observer)}
+    assert found <= {(Distance.MACHINE, False)}
 
     def settled() -> bool:
         wanders_to(WRONG)

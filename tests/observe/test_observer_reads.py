@@ -31,12 +31,6 @@ __all__: list[str] = []
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
 
-def read(observer: BpfObserver, lab: Lab) -> ReadBytes:
-    found = observer.reads(lab.nic.name)
-    assert found is not None
-    return found
-
-
 def test_of_unconnected_udp_no_cpu_is_known(shared_lab: Lab, watch: Watch) -> None:
     """Also where it has SO_INCOMING_CPU, which no packet has written."""
     observer = watch(shared_lab)
@@ -48,28 +42,7 @@ def test_of_unconnected_udp_no_cpu_is_known(shared_lab: Lab, watch: Watch) -> No
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_INCOMING_CPU, RIGHT)
     on_cpu(RIGHT)
     lockstep(sender, receiver, times=2, size=100)
-    assert read(observer, shared_lab) == ReadBytes(0, 0, 500)
-
-
-def test_each_nic_has_its_own_count_under_whatever_name(shared_lab: Lab, watch: Watch) -> None:
-    with a_lab() as other:
-        observer = watch(shared_lab, other)
-        on_cpu(RIGHT)
-        here, there = (directed(lab, lab.tcp_pair) for lab in (shared_lab, other))
-        lockstep(*here, size=100)
-        lockstep(*there, size=30)
-        assert read(observer, shared_lab) == ReadBytes(100, 0, 0)
-        assert read(observer, other) == ReadBytes(30, 0, 0)
-        netns = [other.netns["host"]]
-        observer.watch(netns, napis(other))
-        lockstep(*here, size=100)
-        lockstep(*there, size=30)
-        assert observer.reads(shared_lab.nic.name) is None
-        assert read(observer, other) == ReadBytes(60, 0, 0)
-        observer.watch(netns, {})
-        observer.watch(netns, dict.fromkeys(napis(other), "renamed"))
-        lockstep(*there, size=30)
-        assert observer.reads("renamed") == ReadBytes(30, 0, 0)
+    assert observer.reads(shared_lab.nic.name) == ReadBytes(0, 0, 500)
 
 
 ME = Path("/proc/self/comm").read_text().strip()
@@ -120,27 +93,6 @@ def test_every_read_is_counted_by_thread_and_by_both_cpus(shared_lab: Lab, watch
     )
 
 
-def test_threads_of_one_process_are_told_apart(shared_lab: Lab, watch: Watch) -> None:
-    observer = watch(shared_lab)
-    pairs = [directed(shared_lab, shared_lab.tcp_pair) for _ in range(2)]
-    observer.begin_survey()
-
-    def work(cpu: int, size: int) -> None:
-        on_cpu(cpu)
-        lockstep(*pairs[cpu == WRONG], times=5, size=size)
-
-    threads = [threading.Thread(target=work, args=each) for each in ((RIGHT, 10), (WRONG, 20))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    rows = surveyed(observer).rows
-    assert [(r.tid, r.pid, r.read_cpu, r.bytes) for r in rows] == [
-        (threads[0].native_id, os.getpid(), RIGHT, 50),
-        (threads[1].native_id, os.getpid(), WRONG, 100),
-    ]
-
-
 def test_the_first_read_of_an_accepted_connection_is_counted(shared_lab: Lab, watch: Watch) -> None:
     observer = watch(shared_lab)
     observer.begin_survey()
@@ -172,19 +124,28 @@ def test_what_the_policy_leaves_alone_is_told_once_it_was_judged(
     assert {row.allowed for row in surveyed(observer).rows} == {2}  # CPUs that it may run on
 
 
-def test_each_nic_has_its_rows_and_one_that_has_gone_is_missed(
+def test_each_nic_has_its_counts_under_whatever_name_and_one_that_has_gone_is_missed(
     shared_lab: Lab, watch: Watch
 ) -> None:
     with a_lab() as other:
         observer = watch(shared_lab, other)
         on_cpu(RIGHT)
         here, there = (directed(lab, lab.udp_pair) for lab in (shared_lab, other))
+        netns, counted = [other.netns["host"]], 0
         for gone, rows in ((False, {shared_lab.nic.name: 100}), (True, {})):
             observer.begin_survey()
             lockstep(*here, size=100)
             lockstep(*there, size=30)
+            counted += 30
             if gone:
-                observer.watch([other.netns["host"]], napis(other))
+                observer.watch(netns, napis(other))
             found = surveyed(observer)
             assert {row.nic: row.bytes for row in found.rows} == rows | {other.nic.name: 30}
             assert found.missed == (100 if gone else 0)
+            here_read = None if gone else ReadBytes(100, 0, 0)
+            assert observer.reads(shared_lab.nic.name) == here_read
+            assert observer.reads(other.nic.name) == ReadBytes(counted, 0, 0)
+        observer.watch(netns, {})
+        observer.watch(netns, dict.fromkeys(napis(other), "renamed"))
+        lockstep(*there, size=30)
+        assert observer.reads("renamed") == ReadBytes(30, 0, 0)

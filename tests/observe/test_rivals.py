@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.kernel.interrupts.irqbalance import spare, spared, spared_by_module
+from atfnd.kernel.interrupts.irqbalance import spared, spared_by_module
 from atfnd.model import Rival
 from atfnd.observe.machine.rivals import rivals
 from tests.wait import until
@@ -56,18 +56,6 @@ def test_what_irqbalance_was_asked_to_spare(tmp_path: Path) -> None:
     assert found(pid) == []
 
 
-@pytest.mark.parametrize("name", ["irqbalanced", os.fsdecode(b"\xff\xfe")])
-def test_another_name_is_another_process(tmp_path: Path, name: str) -> None:
-    with decoy(tmp_path, name) as pid:
-        assert found(pid) == []
-
-
-def test_bpftune_and_tuned(tmp_path: Path) -> None:
-    for name in ("bpftune", "tuned"):
-        with decoy(tmp_path, name) as pid:
-            assert found(pid, tmp_path) == [Rival(name, pid)]
-
-
 CHAINS = {
     "etc/tuned/openshift-node-performance-x": "[main]\ninclude=openshift-node,cpu-partitioning"
     "${f:regex_search_ternary:${f:exec:uname:-r}:rt:-rt:}\n[irqbalance]\nenabled=false\n",
@@ -97,6 +85,7 @@ def test_what_a_profile_includes_moves_interrupts(
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "tuned.conf").write_text(text)
     with decoy(tmp_path, "tuned") as pid:
+        assert found(pid, tmp_path) == [Rival("tuned", pid)]
         (tmp_path / "etc/tuned/active_profile").write_text(f"{profile}\n")
         assert found(pid, tmp_path) == [Rival("tuned", pid, profile=profile, moves=moves)]
         container = tmp_path / f"proc/{pid}/root"
@@ -146,24 +135,6 @@ def test_what_irqbalance_answers(tmp_path: Path, abstract: bool) -> None:
     question, credentials = asked
     assert question.strip() == b"setup"
     assert int.from_bytes(credentials[:4], "little") == os.getpid()
-
-
-@pytest.mark.parametrize(("reads", "takes"), [(500, 120), (16384, 3000)])
-def test_how_many_interrupts_it_takes_at_once_is_found_by_asking(
-    tmp_path: Path, reads: int, takes: int
-) -> None:
-    """And an answer of any length is read to its end."""
-    address, many = "\0irqbalance1234567.sock", range(1000, 1000 + takes)
-    long = b"".join(b"IRQ %d LOAD 0 DIFF 0 CLASS 0 " % irq for irq in range(1000))
-    with answering(address, b"SLEEP 10 " + long + b"BANNED 0 ", reads):
-        assert spared(1234567, tmp_path) == frozenset(range(1000))
-    with answering(address, b"", reads) as asked:
-        if takes == 120:
-            with pytest.raises(OSError, match="more interrupts than"):
-                spare(1234567, many, tmp_path)
-            many = range(1000, 1090)
-        spare(1234567, many, tmp_path)
-    assert asked[0].split()[3:] == [b"%d" % irq for irq in many]
 
 
 def test_what_it_leaves_alone_by_module(tmp_path: Path) -> None:

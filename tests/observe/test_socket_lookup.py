@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which socket has a 5-tuple now, as the kernel answers; none, where one only listens."""
+"""Which socket has a 5-tuple now, as the kernel answers; none, where one only listens. And which
+end opened a connection, as the listeners tell (as BPF does: tests/daemon/test_matching_daemon.py).
+"""
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -11,6 +12,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from atfnd.model import FlowKey, Protocol
+from atfnd.observe.sockets.listening import ListenedPorts
 from atfnd.observe.sockets.socket_lookup import SocketLookup
 from tests.kernel.netns import APP4, APP6, PEER4, PEER6, Net, packed
 from tests.labs import key_of
@@ -65,19 +67,6 @@ def test_a_connection_lives_at_both_ends_until_it_is_closed(
     until(lambda: lookup.cookie(there) is None, "the other end has closed")
 
 
-def test_a_connect_lives_before_it_is_answered(net: Net, lookup: SocketLookup) -> None:
-    listener, waiting = listening(net, socket.AF_INET), []
-    for _ in range(4):  # more than its queue holds: the last ones are not answered
-        made = net.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setblocking(False)
-        made.bind((APP4, 0))
-        assert made.connect_ex(listener.getsockname()) == errno.EINPROGRESS
-        waiting.append(made)
-    port, listens = waiting[-1].getsockname()[1], listener.getsockname()[1]
-    key = FlowKey(Protocol.TCP, packed(APP4), port, packed(PEER4), listens)
-    assert lookup.cookie(key) == cookie(waiting[-1])
-
-
 @FAMILIES
 def test_a_udp_socket_by_just_what_it_is_bound_to(
     net: Net, lookup: SocketLookup, family: int
@@ -98,15 +87,26 @@ def test_a_udp_socket_by_just_what_it_is_bound_to(
     assert lookup.cookie(open_key._replace(local=bytes(len(local)))) == cookie(other)
 
 
-def test_a_socket_for_both_families(net: Net, lookup: SocketLookup) -> None:
-    server = net.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    server.bind(("::", 0))
-    for anyone in (bytes(4), bytes(16)):
-        key = FlowKey(Protocol.UDP, anyone, server.getsockname()[1], anyone, 0)
-        assert lookup.cookie(key) == cookie(server)
+V4, V6 = socket.AF_INET, socket.AF_INET6
+NOW_NS = 10**12
 
 
-def test_a_namespace_that_is_not_there() -> None:
-    with pytest.raises(FileNotFoundError):
-        SocketLookup("/run/netns/nobody-made-this")
+@pytest.mark.parametrize(
+    ("family", "bound", "serves"),
+    [(V4, APP4, [APP4]), (V4, "0.0.0.0", [APP4]), (V6, APP6, [APP6]), (V6, "::", [APP4, APP6])],
+)
+def test_where_somebody_listens(net: Net, family: int, bound: str, serves: list[str]) -> None:
+    """A look holds for a while. Nobody listens in a namespace that is not there."""
+    ports, none = ListenedPorts(), ListenedPorts()
+    listener = net.socket(family, socket.SOCK_STREAM)
+    listener.bind((bound, 5000))
+    listener.listen()
+    for local, remote in ((APP4, PEER4), (APP6, PEER6)):
+        flow = FlowKey(Protocol.TCP, packed(local), 5000, packed(remote), 9)
+        assert ports.serves(net.path, flow, NOW_NS) == (local in serves)
+        assert not ports.serves(net.path, flow._replace(local_port=5001), NOW_NS)
+        assert not none.serves("/run/netns/nobody-made-this", flow, NOW_NS)
+    listener.close()
+    served = FlowKey(Protocol.TCP, packed(serves[-1]), 5000, packed(ENDS[family][1]), 9)
+    assert ports.serves(net.path, served, NOW_NS + ports.FRESH_NS - 1)
+    assert not ports.serves(net.path, served, NOW_NS + ports.FRESH_NS)

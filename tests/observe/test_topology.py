@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -107,19 +106,3 @@ def test_what_the_kernel_does_not_know_is_none(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "devices/system/cpu/cpu0/cache")
     assert topology(tmp_path).cpus[0].llc == ()
     assert topology(tmp_path / "nowhere") == Topology(())
-
-
-def test_cpus_come_in_number_order(tmp_path: Path) -> None:
-    files = {"cpu/online": "0-11"} | {f"cpu/cpu{i}/topology/core_id": str(i) for i in range(12)}
-    assert [cpu.index for cpu in topology(write(tmp_path, files)).cpus] == list(range(12))
-
-
-def test_garbage_is_not_guessed_at(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not a CPU"):
-        topology(write(tmp_path, {"cpu/online": "all of them"}))
-
-
-def test_this_machine() -> None:
-    cpus = {cpu.index: cpu for cpu in topology().cpus}
-    assert {index for index, cpu in cpus.items() if cpu.online} >= os.sched_getaffinity(0)
-    assert all(cpu.index in cpu.smt for cpu in cpus.values() if cpu.online)

@@ -61,19 +61,6 @@ class Moving:
             self.sender.send(b"x")
             assert self.receiver.recv(1) == b"x"
 
-    def leave_behind(self, packets: list[bytes]) -> None:
-        """Send them, and move the flow when the NIC has put all of them in A's ring."""
-        before = self._hits()
-        for packet in packets:
-            self.sender.send(packet)
-        until(lambda: self._hits() >= before + len(packets), "the NIC has classified them")
-        self.to(B)
-
-    def _hits(self) -> int:
-        rule = self.nic.filter(self.location)
-        assert rule is not None
-        return rule.hits or 0
-
     def while_stalled(self, what: Callable[[], object]) -> None:
         """Do this with A's ring standing still. (A hold with A in the place of B.)"""
         held = under_hold(self.transit, self.queues[B], self.queues[A], what, LONG_NS)
@@ -120,31 +107,6 @@ def test_each_packet_is_counted_by_the_queue_it_came_through(
     assert {(event.move, event.napi_id) for event in found} == {(7, moving.napis[C])}
     assert sum(event.packets for event in found) == seen.late_packets == 2
     assert transit.read(moving.cookie) is None
-
-
-def test_every_packet_left_behind_is_an_event_of_its_move(lab: Lab, transit: Transit) -> None:
-    moving = Moving(lab, transit, socket.AF_INET, Protocol.UDP)
-    moving.begin(42)
-    got: list[bytes] = []
-
-    def overtake() -> None:
-        moving.leave_behind([bytes([number]) for number in range(1, 11)])
-        moving.sender.send(b"\xff")
-        got.append(moving.receiver.recv(1))
-
-    moving.while_stalled(overtake)
-    got += [moving.receiver.recv(1) for _ in range(10)]
-    assert got == [b"\xff", *(bytes([number]) for number in range(1, 11))]
-    seen = transit.end(moving.cookie)
-    assert (seen.a_packets, seen.b_packets, seen.late_packets) == (10, 1, 10)
-    events = late(transit)
-    assert sum(event.packets for event in events) == 10
-    assert {(event.move, event.cookie, event.napi_id) for event in events} == {
-        (42, moving.cookie, moving.napis[A])
-    }
-    assert {event.first_b_ns for event in events} == {seen.first_b_ns}
-    assert max(event.at_ns for event in events) == seen.last_a_ns
-    assert transit.lost() == 0
 
 
 def test_a_ring_is_drained_by_a_poll_that_began_after_the_question(

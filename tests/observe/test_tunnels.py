@@ -95,10 +95,6 @@ def test_every_kind_of_tunnel_is_known_as_the_kernel_names_it(
     assert news == LinkNews(5, Link("t0", kind))
 
 
-def test_a_nic_that_is_a_tunnel_itself_is_none_to_its_flows() -> None:
-    assert under({2: Link("tun0", "tun"), 3: Link("v", "vlan", lower=2)}, nic=2) == {}
-
-
 def test_the_first_ipsec_policy_that_covers_a_flow_decides() -> None:
     local, remote = packed("10.0.0.1"), packed("10.1.0.9")
     net = IpsecPolicy(local, 32, 0, packed("10.1.0.0"), 16, 0, 0, 10, True)
