@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A root tree of a distribution, and commands run in it as root, by the kernel of this machine.
+"""The distributions that are tried; a root tree of one, and commands run in it as root, by the
+kernel of this machine.
 
 A tree is made once, by mmdebstrap(1), and never written again: commands run in a layer over it, in
 a mount namespace of their own. They see this machine's processes, devices and network, and its own
@@ -18,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atfnd.errors import OperatorError
-from tests.distributions.distribution import DEBIAN, KEYRINGS, KEYRINGS_OF, Distribution
 
-__all__ = ["SHARED", "TIMED_OUT", "Tree", "logged"]
+__all__ = ["DISTRIBUTIONS", "RELEASER", "TIMED_OUT", "Distribution", "Tree", "logged"]
 
 SHARED = "/trial"  # where a tree sees the folder `shared`
 TIMED_OUT = 124  # as timeout(1)
@@ -50,6 +50,67 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # How this machine reaches package indexes; nothing else of its environment is passed on.
 _REACH = ("http_proxy", "https_proxy", "no_proxy", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One release for amd64. `name` is a word of the command line, `title` is as in
+    docs/support.md, `python` is what `/usr/bin/python3` is there."""
+
+    name: str
+    title: str
+    python: str
+    suite: str
+    archive: str
+    suites: tuple[str, ...]  # of `archive`, with the one that updates it
+    components: str
+    keyring: str  # a file of KEYRINGS
+
+    def sources(self) -> tuple[str, ...]:
+        """The lines of its sources.list."""
+        return tuple(f"deb {self.archive} {suite} {self.components}" for suite in self.suites)
+
+
+DEBIAN = "http://deb.debian.org/debian"
+_UBUNTU = "http://archive.ubuntu.com/ubuntu"
+# Packages with keyrings, and the release of Debian that has both.
+KEYRINGS, KEYRINGS_OF = "debian-archive-keyring,ubuntu-archive-keyring", "trixie"
+
+DISTRIBUTIONS = (
+    Distribution(
+        name="debian-12",
+        title="Debian 12",
+        python="3.11",
+        suite="bookworm",
+        archive=DEBIAN,
+        suites=("bookworm", "bookworm-updates"),
+        components="main",
+        keyring="debian-archive-keyring.gpg",
+    ),
+    Distribution(
+        name="debian-13",
+        title="Debian 13",
+        python="3.13",
+        suite="trixie",
+        archive=DEBIAN,
+        suites=("trixie", "trixie-updates"),
+        components="main",
+        keyring="debian-archive-keyring.gpg",
+    ),
+    Distribution(
+        name="ubuntu-24.04",
+        title="Ubuntu 24.04",
+        python="3.12",
+        suite="noble",
+        archive=_UBUNTU,
+        suites=("noble", "noble-updates"),
+        components="main universe",
+        keyring="ubuntu-archive-keyring.gpg",
+    ),
+)
+
+# Builds the wheel that all of them install: the oldest C library and the oldest Python.
+RELEASER = DISTRIBUTIONS[0]
 
 
 @dataclass(frozen=True, slots=True)
