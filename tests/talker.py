@@ -6,12 +6,12 @@ ends.
     python -m tests.talker talk tcp|udp ADDRESS PORT LOCAL [LOCAL_PORT]
 
 Commands, one a line, each answered by `ok`: `pin CPU`, `pause`, `resume`, `idle` (open one more
-connection and leave it alone), `thread CPU` (a second thread that runs there), `child` (a process
-that ends with us), `also LOCAL_PORT` (talk from there as well), `close` (the talking or accepted
-socket), `busy` (ask for data again and again instead of waiting), `rest` (but for 0.2 ms in 10),
-`load BYTES` (a message is this long), `ask` (the next message once the last one has come back
-whole), `threads` (each connection from now on has a thread of its own), `together CPU` (pins them),
-`name TEXT` (of the thread), `user UID` (be that user from now on).
+connection and leave it alone), `thread CPU` (a second thread that runs there), `also LOCAL_PORT`
+(talk from there as well), `close` (the talking or accepted socket), `busy` (ask for data again and
+again instead of waiting), `rest` (but for 0.2 ms in 10), `load BYTES` (a message is this long),
+`ask` (the next message once the last one has come back whole), `threads` (each connection from now
+on has a thread of its own), `together CPU` (pins them), `name TEXT` (of the thread), `user UID` (be
+that user from now on).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import errno
 import os
 import selectors
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -69,7 +68,6 @@ class Talker:
         self.rest_at: float | None = None
         self.idle: list[socket.socket] = []
         self.also: list[socket.socket] = []
-        self.children: list[subprocess.Popen[bytes]] = []
         self.stream: socket.socket | None = None
         self.selector = selectors.DefaultSelector()
         self.selector.register(sys.stdin, selectors.EVENT_READ, self.command)
@@ -155,8 +153,6 @@ class Talker:
                 self.rest_at = 0.0
             case ["load", size]:
                 self.message = b"x" * int(size)
-            case ["child"]:
-                self.children.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
             case ["close"] if self.stream:
                 self.selector.unregister(self.stream)
                 self.stream.close()

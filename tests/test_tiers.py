@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Every test has one tier, and the table names files that are there."""
+"""The table of tiers names files that are there; what fails once is run once more."""
 
 from __future__ import annotations
 
@@ -9,30 +9,13 @@ import pytest
 
 from tests import tiers
 from tests.__main__ import Ran, once_more
-from tests.tiers import markers
 
 __all__: list[str] = []
-
-HERE = Path(__file__).parent
 
 
 def test_the_table_names_files_that_are_there() -> None:
     named = {*tiers.FULL, *tiers.DEMAND, *tiers.ALONE, *tiers.LONG, *tiers.SOAK}
     assert all(tiers.file_of(each) for each in named)
-
-
-@pytest.mark.parametrize(
-    ("file", "expected"),
-    [
-        ("test_new.py", {"quick"}),
-        ("test_bench_ordering.py", {"demand", "alone"}),
-        ("test_bench_demo.py", {"full", "alone"}),
-        ("test_guest.py", {"full", "alone"}),
-        ("test_observed_again.py", {"demand"}),
-    ],
-)
-def test_a_file_is_of_one_tier(file: str, expected: set[str]) -> None:
-    assert markers(HERE / file) == expected
 
 
 ONCE = """
