@@ -48,21 +48,16 @@ FULL = {
     "test_typed_commands": "a hundred commands of the documents",
 }
 # Faults in moves that the proof must see; benches, each of which runs a little; a machine of theirs
-# that is bound to one version of QEMU; what needs a CPU that nobody else uses; and the guest's NICs
-# and the driver of one by themselves: they seldom change, and what uses them in the other files
-# would fail.
+# that is bound to one version of QEMU; what needs a CPU that nobody else uses; and the guest's test
+# driver by itself: it seldom changes, and what uses it in the other files would fail.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",
     "test_counted_guest",
     "test_full_cores",
     "test_move_mutations",
-    "test_nics",
     "test_observed_again",
-    "test_simnic_faults",
-    "test_simnic_filters",
-    "test_simnic_life",
-    "test_simnic_queues",
+    "test_simnic",
 )
 
 # Nothing runs beside them.

@@ -59,7 +59,7 @@ class Nics:
 
 
 EVERY = "every"  # of `--nic`: one machine that serves the files which want any of them
-FLEET = ("igb:2@1", "virtio:2@0", "vmxnet3:2", "e1000e:2", "nvme:6@1")
+FLEET = ("igb:2@1", "virtio:2@0", "nvme:6@1")
 
 
 @dataclass(frozen=True, slots=True)

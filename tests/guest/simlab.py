@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from atfnd.lab.wiring import HOST4, HOST6, PEER4, PEER6
@@ -29,6 +29,7 @@ __all__ = [
     "a_simlab",
     "ethtool",
     "interrupts",
+    "iperf3",
     "ports",
     "sh",
     "statistics",
@@ -78,6 +79,21 @@ def a_simlab(**parameters: object) -> Iterator[Ends[Nic]]:
         until(unloaded, "simnic is unloaded", 30)
 
 
+@contextmanager
+def iperf3(*words: object) -> Iterator[subprocess.Popen[bytes]]:
+    """TCP from the other port without a pause, as `words` say; what is given is its client."""
+    client = ["iperf3", "-c", HOST4, "-t", "3600", *map(str, words)]
+    with ExitStack() as stack:
+        for netns, command in ((_HOST, ["iperf3", "-s"]), (_PEER, client)):
+            running = subprocess.Popen(
+                ["ip", "netns", "exec", netns, *command], stdout=subprocess.DEVNULL
+            )
+            stack.callback(running.wait)
+            stack.callback(running.kill)
+            until(lambda: ":5201" in sh("ss", "-Hltn"), "iperf3 listens")
+        yield running
+
+
 def wire(near: str = NAME, far: str = "sim1") -> None:
     """Addresses on both ends, and carrier: also after the module was loaded anew."""
     sh("ip", "link", "set", far, "netns", _PEER)
@@ -100,13 +116,8 @@ def unloaded() -> bool:
 
 def ports(driver: str) -> list[str]:
     """Interfaces of a driver, in the order of their names."""
-    return sorted(p.name for p in Path("/sys/class/net").iterdir() if _driver(p.name) == driver)
-
-
-def _driver(name: str) -> str:
-    done = subprocess.run(["ethtool", "-i", name], capture_output=True, text=True)
-    match = re.match(r"driver: (\S+)", done.stdout)
-    return match[1] if match else ""
+    drivers = Path("/sys/class/net").glob("*/device/driver")
+    return sorted(each.parts[-3] for each in drivers if each.resolve().name == driver)
 
 
 def ethtool(*words: object) -> str:
@@ -124,13 +135,6 @@ def statistics(nic: str = NAME) -> dict[str, int]:
 
 def interrupts(irq: int) -> list[int]:
     """A row of /proc/interrupts: how many by CPU."""
-    for line in Path("/proc/interrupts").read_text().splitlines():
-        number, _, rest = line.partition(":")
-        if number.strip() == str(irq):
-            counts = []
-            for word in rest.split():
-                if not word.isdigit():
-                    break
-                counts.append(int(word))
-            return counts
-    raise AssertionError(f"no interrupt {irq}")
+    heads, *rows = map(str.split, Path("/proc/interrupts").read_text().splitlines())
+    [counts] = [row[1 : 1 + len(heads)] for row in rows if row[0] == f"{irq}:"]
+    return list(map(int, counts))

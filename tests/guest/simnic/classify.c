@@ -37,12 +37,11 @@ bool sn_dissect(const struct sk_buff *skb, __be16 proto, int offset, struct sn_k
 }
 
 /*
- * The queue of `port` that `skb`, so many frames, goes to, -1: drop. Under RCU. The hash is 0 for
+ * The queue of `port` that `skb` goes to, -1: drop. Under RCU. The hash is 0 for
  * what is not IP. A filter may give an RSS context, and an offset into the
  * queues it chooses (ETHTOOL_RX_FLOW_RSS).
  */
-int sn_classify(struct sn_port *port, const struct sk_buff *skb, unsigned int frames, u32 *hash,
-		bool *l4)
+int sn_classify(struct sn_port *port, const struct sk_buff *skb, u32 *hash, bool *l4)
 {
 	const struct ethhdr *eth = (const struct ethhdr *)skb->data;
 	u32 last = port->queues - 1, queue = 0;
@@ -60,9 +59,6 @@ int sn_classify(struct sn_port *port, const struct sk_buff *skb, unsigned int fr
 	*hash = sn_rss_hash(rss, &key);
 	*l4 = sn_key_has_ports(&key);
 	if (rule) {
-		atomic64_add(frames, &rule->hits);
-		if (!rule->arfs)
-			atomic64_add(frames, &port->table.hits);
 		if (rule->drop)
 			return -1;
 		queue = READ_ONCE(rule->queue);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* What an admin sets with ethtool: channels (-L), rings (-G), coalescing (-C, -Q). */
+/* What an admin sets with ethtool: channels (-L), rings (-G), coalescing (-C). */
 #include "simnic.h"
 
 #define SN_MAX_USECS	10000
@@ -47,52 +47,24 @@ int sn_set_ringparam(struct net_device *dev, struct ethtool_ringparam *ring,
 	return sn_port_reconfigure(port, port->queues, ring->rx_pending);
 }
 
-int sn_get_queue_coalesce(struct net_device *dev, u32 index, struct ethtool_coalesce *coalesce)
-{
-	struct sn_port *port = netdev_priv(dev);
-
-	if (index >= port->queues)
-		return -EINVAL;
-	coalesce->rx_coalesce_usecs = port->queue[index].rx_usecs;
-	coalesce->use_adaptive_rx_coalesce = port->queue[index].adaptive;
-	return 0;
-}
-
-static int sn_check_coalesce(const struct ethtool_coalesce *coalesce)
-{
-	return coalesce->rx_coalesce_usecs > SN_MAX_USECS ? -ERANGE : 0;
-}
-
-static void sn_apply_coalesce(struct sn_queue *queue, const struct ethtool_coalesce *coalesce)
-{
-	WRITE_ONCE(queue->rx_usecs, coalesce->rx_coalesce_usecs);
-	WRITE_ONCE(queue->adaptive, coalesce->use_adaptive_rx_coalesce);
-}
-
-int sn_set_queue_coalesce(struct net_device *dev, u32 index, struct ethtool_coalesce *coalesce)
-{
-	struct sn_port *port = netdev_priv(dev);
-	int err = index < port->queues ? sn_check_coalesce(coalesce) : -EINVAL;
-
-	if (!err)
-		sn_apply_coalesce(&port->queue[index], coalesce);
-	return err;
-}
-
 int sn_get_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
 		    struct kernel_ethtool_coalesce *kernel, struct netlink_ext_ack *extack)
 {
-	return sn_get_queue_coalesce(dev, 0, coalesce);
+	struct sn_port *port = netdev_priv(dev);
+
+	coalesce->rx_coalesce_usecs = port->queue[0].rx_usecs;
+	return 0;
 }
 
 int sn_set_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
 		    struct kernel_ethtool_coalesce *kernel, struct netlink_ext_ack *extack)
 {
 	struct sn_port *port = netdev_priv(dev);
-	int err = sn_check_coalesce(coalesce);
 	unsigned int i;
 
-	for (i = 0; !err && i < sn_max_queues; i++)
-		sn_apply_coalesce(&port->queue[i], coalesce);
-	return err;
+	if (coalesce->rx_coalesce_usecs > SN_MAX_USECS)
+		return -ERANGE;
+	for (i = 0; i < sn_max_queues; i++)
+		WRITE_ONCE(port->queue[i].rx_usecs, coalesce->rx_coalesce_usecs);
+	return 0;
 }

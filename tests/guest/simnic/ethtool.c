@@ -16,15 +16,13 @@ static int sn_get_link_ksettings(struct net_device *dev, struct ethtool_link_kse
 	return 0;
 }
 
-static const char * const sn_port_stats[] = { "ntuple_rules", "ntuple_hits", "ntuple_drops",
-					      "arfs_rules" };
 static const char * const sn_queue_stats[] = { "packets", "bytes", "drops", "irqs", "polls" };
 
 static int sn_get_sset_count(struct net_device *dev, int set)
 {
 	if (set != ETH_SS_STATS)
 		return -EOPNOTSUPP;
-	return ARRAY_SIZE(sn_port_stats) + sn_max_queues * ARRAY_SIZE(sn_queue_stats);
+	return sn_max_queues * ARRAY_SIZE(sn_queue_stats);
 }
 
 static void sn_get_strings(struct net_device *dev, u32 set, u8 *data)
@@ -33,8 +31,6 @@ static void sn_get_strings(struct net_device *dev, u32 set, u8 *data)
 
 	if (set != ETH_SS_STATS)
 		return;
-	for (i = 0; i < ARRAY_SIZE(sn_port_stats); i++)
-		ethtool_puts(&data, sn_port_stats[i]);
 	for (i = 0; i < sn_max_queues; i++)
 		for (j = 0; j < ARRAY_SIZE(sn_queue_stats); j++)
 			ethtool_sprintf(&data, "rx_queue_%u_%s", i, sn_queue_stats[j]);
@@ -45,10 +41,6 @@ static void sn_get_ethtool_stats(struct net_device *dev, struct ethtool_stats *s
 	struct sn_port *port = netdev_priv(dev);
 	unsigned int i;
 
-	*data++ = READ_ONCE(port->table.listed);
-	*data++ = atomic64_read(&port->table.hits);
-	*data++ = atomic64_read(&port->table.drops);
-	*data++ = READ_ONCE(port->table.narfs);
 	for (i = 0; i < sn_max_queues; i++) {
 		struct sn_queue *queue = &port->queue[i];
 
@@ -70,7 +62,7 @@ static u32 sn_get_rx_ring_count(struct net_device *dev)
 #endif
 
 const struct ethtool_ops sn_ethtool_ops = {
-	.supported_coalesce_params = ETHTOOL_COALESCE_RX_USECS | ETHTOOL_COALESCE_USE_ADAPTIVE_RX,
+	.supported_coalesce_params = ETHTOOL_COALESCE_RX_USECS,
 	.cap_rss_rxnfc_adds = true,
 	.rxfh_per_ctx_key = true,
 	.rxfh_per_ctx_fields = true,
@@ -85,8 +77,6 @@ const struct ethtool_ops sn_ethtool_ops = {
 	.set_ringparam = sn_set_ringparam,
 	.get_coalesce = sn_get_coalesce,
 	.set_coalesce = sn_set_coalesce,
-	.get_per_queue_coalesce = sn_get_queue_coalesce,
-	.set_per_queue_coalesce = sn_set_queue_coalesce,
 #ifdef HAVE_GET_RX_RING_COUNT
 	.get_rx_ring_count = sn_get_rx_ring_count,
 #endif

@@ -204,7 +204,7 @@ static enum hrtimer_restart sn_irq_coalesced(struct hrtimer *timer)
 
 /*
  * The queue has work: interrupt, now or after rx-usecs, unless NAPI is on it
- * already. Adaptive: only a queue that has just been busy waits.
+ * already.
  */
 void sn_irq_raise(struct sn_queue *queue)
 {
@@ -212,8 +212,6 @@ void sn_irq_raise(struct sn_queue *queue)
 
 	if (!test_and_clear_bit(SN_ARMED, &queue->state))
 		return;
-	if (READ_ONCE(queue->adaptive) && READ_ONCE(queue->batch) < 8)
-		usecs = 0;
 	if (usecs)
 		hrtimer_start(&queue->coalesce, ns_to_ktime((u64)usecs * NSEC_PER_USEC), HRTIMER_MODE_REL);
 	else

@@ -90,17 +90,6 @@ static int sn_device_add(unsigned int number)
 	return platform_get_drvdata(pdev) ? 0 : -ENODEV;	/* probe failed */
 }
 
-static int sn_netdev_event(struct notifier_block *block, unsigned long event, void *info)
-{
-	struct net_device *dev = netdev_notifier_info_to_dev(info);
-
-	if (event == NETDEV_CHANGENAME && sn_is_port(dev))
-		sn_debugfs_rename(netdev_priv(dev));
-	return NOTIFY_DONE;
-}
-
-static struct notifier_block sn_netdev_notifier = { .notifier_call = sn_netdev_event };
-
 static int __init sn_module_init(void)
 {
 	unsigned int i;
@@ -109,9 +98,6 @@ static int __init sn_module_init(void)
 	if (err)
 		return err;
 	sn_debugfs_init();
-	err = register_netdevice_notifier(&sn_netdev_notifier);
-	if (err)
-		goto no_notifier;
 	err = sn_pairs ? platform_driver_register(&sn_platform_driver) :
 			 pci_register_driver(&sn_pci_driver);
 	if (err)
@@ -127,8 +113,6 @@ no_devices:
 	sn_devices_remove();
 	platform_driver_unregister(&sn_platform_driver);
 no_driver:
-	unregister_netdevice_notifier(&sn_netdev_notifier);
-no_notifier:
 	sn_debugfs_exit();
 	return err;
 }
@@ -141,7 +125,6 @@ static void __exit sn_module_exit(void)
 	} else {
 		pci_unregister_driver(&sn_pci_driver);
 	}
-	unregister_netdevice_notifier(&sn_netdev_notifier);
 	sn_debugfs_exit();
 	rcu_barrier();		/* rules and RSS contexts that wait to be freed */
 }

@@ -8,8 +8,6 @@
 #include <linux/slab.h>
 #include "simnic.h"
 
-#define SN_VANISH_MS	10
-
 static void sn_list_put(struct sn_table *table, u32 location, struct sn_rule *rule)
 {
 	lockdep_assert_held(&table->change);
@@ -62,8 +60,6 @@ static int sn_place_now(struct sn_table *table, struct sn_rule *old, struct sn_r
 	sn_list_put(table, rule->prio, rule);
 	if (old)
 		sn_rule_discard(table, old);
-	if (rule->doomed)
-		sn_settle_later(table, rule, SN_VANISH_MS);
 	return 0;
 }
 
@@ -84,17 +80,13 @@ static void sn_place_later(struct sn_table *table, struct sn_rule *old, struct s
 	sn_settle_later(table, rule, async_ms);
 }
 
-/* async_ms or vanish: time has come for `rule` */
+/* async_ms: time has come for `rule` */
 void sn_rule_settle(struct sn_table *table, struct sn_rule *rule)
 {
 	struct sn_rule *old = rule->old;
 	int err;
 
 	list_del_init(&rule->due_node);
-	if (!rule->pending) {
-		sn_rule_discard(table, rule);	/* it vanishes */
-		return;
-	}
 	rule->pending = false;
 	rule->old = NULL;
 	err = sn_rule_program(table, old, rule);
@@ -102,8 +94,6 @@ void sn_rule_settle(struct sn_table *table, struct sn_rule *rule)
 		sn_rule_discard(table, old);
 	if (err)
 		sn_rule_discard(table, rule);	/* the table is full, and nobody learns it */
-	else if (rule->doomed)
-		sn_settle_later(table, rule, SN_VANISH_MS);
 }
 
 static int sn_choose_location(struct sn_table *table, u32 wanted, int same)
@@ -152,7 +142,6 @@ int sn_rule_place(struct sn_table *table, struct sn_rule *rule, const struct sn_
 	err = sn_rule_link(table, rule, mask);
 	if (err)
 		goto free;
-	rule->doomed = table->vanish > 0;
 	if (async_ms)
 		sn_place_later(table, old, rule, async_ms);
 	else

@@ -147,11 +147,6 @@ static const struct net_device_ops sn_netdev_ops = {
 #endif
 };
 
-bool sn_is_port(const struct net_device *dev)
-{
-	return dev->netdev_ops == &sn_netdev_ops;
-}
-
 static void sn_describe(struct sn_port *port)
 {
 	const u8 address[ETH_ALEN] = { 0x02, 's', 'i', 'm', 0, port->number };

@@ -20,7 +20,6 @@ static int sn_poll(struct napi_struct *napi, int budget)
 
 	sn_count(&queue->rx, frames, bytes);
 	u64_stats_inc(&queue->polls);
-	WRITE_ONCE(queue->batch, done);
 	if (done < budget && napi_complete_done(napi, done))
 		sn_irq_arm(queue);
 	return done;

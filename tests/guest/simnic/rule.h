@@ -48,12 +48,10 @@ struct sn_rule {
 	u32 context;		/* RSS context, with rss */
 	u32 id;			/* aRFS: the filter id the stack knows */
 	u32 flow_id;		/* aRFS: what rps_may_expire_flow() is asked with */
-	atomic64_t hits;
 	struct ethtool_rx_flow_spec fs;	/* as it was given, location filled in */
 	struct list_head due_node;	/* settle.c */
 	unsigned long due;	/* jiffies */
 	bool pending;		/* listed, takes effect when it is due */
-	bool doomed;		/* vanishes when it is due */
 	struct sn_rule *old;	/* what it replaces when it takes effect */
 	struct rcu_head rcu;
 };
@@ -66,7 +64,6 @@ struct sn_table {
 	struct list_head masks;
 	unsigned int slots;	/* filters the hardware has room for */
 	unsigned int live;	/* slots in use */
-	atomic64_t hits, drops;
 
 	struct sn_rule **list;	/* by location: what the driver reports */
 	unsigned int locations;
@@ -82,7 +79,6 @@ struct sn_table {
 
 	int fail_errno;		/* fault.c */
 	unsigned int fail_after;
-	unsigned int vanish;
 };
 
 /* table.c */

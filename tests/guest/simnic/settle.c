@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * What happens to many rules or later: insertions that take effect after
- * async_ms, rules that vanish, and what resets and ifdown do to the table.
+ * async_ms, and what resets and ifdown do to the table.
  */
 #include <linux/workqueue.h>
 #include "simnic.h"
 
-/* `rule` is due in `ms`: pending ones take effect, others vanish */
+/* `rule` is due in `ms`: it takes effect then */
 void sn_settle_later(struct sn_table *table, struct sn_rule *rule, unsigned int ms)
 {
 	lockdep_assert_held(&table->change);
@@ -71,7 +71,6 @@ void sn_rules_forget(struct sn_table *table)
 			sn_rule_unlink(table, rule->old);
 		rule->old = NULL;
 		rule->pending = false;
-		rule->doomed = false;
 		list_del_init(&rule->due_node);
 		sn_rule_disarm(table, rule);
 	}

@@ -83,8 +83,6 @@ struct sn_queue {
 	struct irq_work here;
 	struct hrtimer coalesce;
 	u32 rx_usecs;
-	bool adaptive;
-	unsigned int batch;	/* packets the last poll found */
 	char name[IFNAMSIZ + 16];
 
 	struct sn_counter rx;	/* written by NAPI */
@@ -115,7 +113,6 @@ struct sn_port {
 /* port.c */
 struct sn_port *sn_port_create(struct device *parent, struct pci_dev *pci, unsigned int number);
 void sn_port_destroy(struct sn_port *port);
-bool sn_is_port(const struct net_device *dev);
 int sn_port_start(struct sn_port *port);
 void sn_port_stop(struct sn_port *port);
 void sn_port_pause(struct sn_port *port);
@@ -144,8 +141,7 @@ void sn_queue_stop(struct sn_queue *queue);
 
 /* classify.c */
 bool sn_dissect(const struct sk_buff *skb, __be16 proto, int offset, struct sn_key *key);
-int sn_classify(struct sn_port *port, const struct sk_buff *skb, unsigned int frames, u32 *hash,
-		bool *l4);
+int sn_classify(struct sn_port *port, const struct sk_buff *skb, u32 *hash, bool *l4);
 
 /* toeplitz.c */
 void sn_rss_digest(struct sn_rss *rss);
@@ -182,8 +178,6 @@ int sn_get_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
 		    struct kernel_ethtool_coalesce *kernel, struct netlink_ext_ack *extack);
 int sn_set_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
 		    struct kernel_ethtool_coalesce *kernel, struct netlink_ext_ack *extack);
-int sn_get_queue_coalesce(struct net_device *dev, u32 queue, struct ethtool_coalesce *coalesce);
-int sn_set_queue_coalesce(struct net_device *dev, u32 queue, struct ethtool_coalesce *coalesce);
 
 /* ethtool.c, qstats.c */
 extern const struct ethtool_ops sn_ethtool_ops;
@@ -197,7 +191,6 @@ void sn_get_stats64(struct net_device *dev, struct rtnl_link_stats64 *stats);
 void sn_debugfs_init(void);
 void sn_debugfs_exit(void);
 void sn_debugfs_add(struct sn_port *port);
-void sn_debugfs_rename(struct sn_port *port);
 int sn_fault_insert(struct sn_table *table);
 void sn_fault_inserted(struct sn_table *table);
 

@@ -79,11 +79,9 @@ static struct sn_queue *sn_write(struct sn_port *to, struct sk_buff *skb, unsign
 	u32 hash = 0;
 	int index;
 
-	index = sn_classify(to, skb, frames, &hash, &l4);
-	if (index < 0) {
-		atomic64_add(frames, &to->table.drops);
+	index = sn_classify(to, skb, &hash, &l4);
+	if (index < 0)
 		return NULL;
-	}
 	queue = &to->queue[index];
 	/*
 	 * The frame is still its sender's: TCP keeps the same fragments to
