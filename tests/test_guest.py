@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The guest: what it promises its users, and every file of tests/guest/ in one."""
+"""The guest: what it promises its users, and every file of tests/guest/ in one. Files that want the
+same machine share one start of it: that of EVERY_NIC, or their constant GUEST.
+
+`GUEST = ["--cpus", "2x1x2"]`: options of `python -m tests.guest`, read without importing the file.
+`SECOND_GUEST`: the same, of another machine that its tests are to pass on, too.
+"""
 
 from __future__ import annotations
 
+import argparse
+import ast
 import compileall
 import io
 import os
@@ -10,16 +17,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from textwrap import indent
+from typing import NamedTuple
 
 import pytest
 
-from atfnd.errors import OperatorError
 from tests.__main__ import ONCE_MORE
-from tests.guest import boot
-from tests.guest.boot import BUILD, ROOT, TIMED_OUT, Outcome, run
-from tests.guest.collected import Group, machines_of, run_tests, that_failed, together
+from tests.guest.boot import BUILD, ROOT, Outcome, run
 from tests.guest.debian import build
 from tests.guest.machine import Machine
 from tests.tiers import DEMAND
@@ -28,9 +34,56 @@ from tests.wait import until
 FILES = sorted((ROOT / "tests/guest").glob("test_*.py"))
 FILES_S = 2400.0
 COMMAND_S = 300.0
+EVERY_NIC = ["--nic", "every"]
+AT_ONCE = 8  # files: a start takes half a minute, and two guests run beside each other
+
+# Start-up is what costs under TCG: nothing is loaded or written that the tests do not need.
+PYTEST = (
+    *("--durations=10", "-p", "no:cacheprovider", "-p", "pytest_timeout"),
+    *("-o", "timeout=600", "-o", "console_output_style=classic"),
+)
+ENVIRONMENT = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", "PYTHONDONTWRITEBYTECODE=1")
 SLOW = re.compile(r"\d+\.\d\ds (setup|call|teardown) ")  # of `pytest --durations`
 
 pytestmark = pytest.mark.timeout(FILES_S + 300)
+
+
+class Group(NamedTuple):
+    """Files that share a start of a machine."""
+
+    machine: Machine
+    files: tuple[Path, ...]
+
+
+def machines_of(file: Path) -> list[Machine]:
+    """What GUEST says, and SECOND_GUEST if there is one. OperatorError: their options are wrong."""
+    words = {"GUEST": EVERY_NIC}
+    for node in ast.parse(file.read_text()).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="GUEST" | "SECOND_GUEST" as name)], value=value):
+                words[name] = ast.literal_eval(value)
+    parser = argparse.ArgumentParser(prog=file.name)
+    Machine.add_arguments(parser)
+    return [Machine.of(parser.parse_args(each)) for each in words.values()]
+
+
+def together(wanted: Iterable[tuple[Machine, Path]]) -> list[Group]:
+    """Files that want the same machine, AT_ONCE at most; those of a machine that many want come
+    last."""
+    wanting: dict[Machine, list[Path]] = {}
+    for machine, file in wanted:
+        wanting.setdefault(machine, []).append(file)
+    groups = []
+    for machine, files in sorted(wanting.items(), key=lambda each: len(each[1])):
+        starts = -(-len(files) // AT_ONCE)
+        groups += [Group(machine, tuple(files[first::starts])) for first in range(starts)]
+    return groups
+
+
+def that_failed(group: Group, report: str) -> Group:
+    """The tests of which pytest's summary says so, in place of their files."""
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", report, re.MULTILINE)
+    return group._replace(files=tuple(map(Path, failed)))
 
 
 def named(group: Group) -> str:
@@ -48,14 +101,16 @@ def bytecode() -> None:
 
 
 def reported(group: Group) -> tuple[Outcome, str]:
+    """pytest's report; it ran when the exit code is 0 or 1."""
     report = io.BytesIO()
-    outcome = run_tests(group, report, FILES_S)
+    command = ["env", *ENVIRONMENT, sys.executable, "-m", "pytest", *PYTEST]
+    outcome = run([*command, *map(str, group.files)], group.machine, FILES_S, report, report)
     return outcome, report.getvalue().decode()
 
 
-def shell(command: str, timeout_s: float = COMMAND_S) -> tuple[Outcome, str, str]:
+def shell(command: str) -> tuple[Outcome, str, str]:
     stdout, stderr = io.BytesIO(), io.BytesIO()
-    outcome = run(["bash", "-c", command], Machine(), timeout_s, stdout, stderr)
+    outcome = run(["bash", "-c", command], Machine(), COMMAND_S, stdout, stderr)
     return outcome, stdout.getvalue().decode(), stderr.getvalue().decode()
 
 
@@ -68,50 +123,19 @@ def qemus() -> list[str]:
 
 
 def test_a_command_runs_here_and_changes_nothing_here(tmp_path: Path) -> None:
+    """What its kernel warns of is reported."""
     (tmp_path / "kept").write_text("host\n")
     outcome, stdout, stderr = shell(
         f"cd {tmp_path} && cat kept && echo guest >kept && cat kept && touch new /tmp/x /etc/x &&"
-        f" cd - && echo 'an error' >&2 && exit 200"
+        f" cd - && echo 'an error' >&2 && echo 'WARNING: planted' >/dev/kmsg && exit 200"
     )
-    assert (outcome.exit_code, outcome.complaints) == (200, ())
+    assert outcome.exit_code == 200
     assert (stdout, stderr) == (f"host\nguest\n{Path.cwd()}\n", "an error\n")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept").read_text() == "host\n"
     assert not Path("/etc/x").exists()
-
-
-def test_what_the_kernel_warns_of_is_reported() -> None:
-    outcome, _, _ = shell("echo 'WARNING: planted' >/dev/kmsg")
-    assert outcome.exit_code == 0
-    assert len(outcome.complaints) == 1
-    assert "planted" in outcome.complaints[0]
-
-
-@pytest.mark.demand
-def test_what_takes_too_long_is_ended() -> None:
-    outcome, _, _ = shell("exec tail -f /dev/null", timeout_s=1)
-    assert outcome.exit_code == TIMED_OUT
-    assert qemus() == []
-
-
-@pytest.mark.demand
-def test_a_panic_is_reported_with_the_console() -> None:
-    outcome, _, _ = shell("echo c >/proc/sysrq-trigger; tail -f /dev/null")
-    assert outcome.exit_code is None
-    assert "sysrq triggered crash" in outcome.console.lower()
-
-
-@pytest.mark.demand
-def test_a_guest_that_dies_before_its_command_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(
-        boot, "KERNEL_ARGUMENTS", f"{boot.KERNEL_ARGUMENTS} rdinit=/none root=/none"
-    )
-    with pytest.raises(OperatorError, match=r"did not start[^$]*Kernel panic"):
-        shell("true")
-    tried = capsys.readouterr().err.count("no command started in attempt")
-    assert tried == boot.ATTEMPTS
+    (complaint,) = outcome.complaints
+    assert "planted" in complaint
 
 
 @pytest.mark.demand
@@ -125,23 +149,6 @@ def test_nothing_outlives_a_runner_that_is_killed() -> None:
     until(lambda: qemus() == [], "QEMU is gone")
     shell("true")  # the next one clears up
     assert list(BUILD.glob("run-*")) == []
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--nic", "e1000:2"],
-        ["--nic", "igb"],
-        ["--nic", "igb:x"],
-        ["--cpus", "4"],
-        ["--cpus", "2x3", "--llcs", "2"],
-    ],
-)
-def test_a_machine_that_cannot_be_had(words: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "test_x.py"
-    file.write_text(f"GUEST = {words!r}\n")
-    with pytest.raises(OperatorError, match=r"--nic|--cpus|--llcs"):
-        machines_of(file)
 
 
 def groups(*, on_demand: bool) -> list[Group]:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import lzma
+import mmap
 import os
 import re
 import select
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,9 +32,7 @@ from atfnd.errors import OperatorError
 from bench.counted import build as counted
 from tests.guest import simnic_module
 from tests.guest.fetch import Parts, irqbalance, parts
-from tests.guest.initramfs import initramfs
 from tests.guest.machine import DEFAULT_KERNEL, Machine
-from tests.guest.tsc import tsc_khz
 
 __all__ = ["ROOT", "TIMED_OUT", "Outcome", "prepare", "run"]
 
@@ -55,6 +56,10 @@ ACCEL = "tcg,thread=single"
 ATTEMPTS = 4
 LATENCY_S = 0.05  # of the output
 COUNTED_TSC_KHZ = 1_000_000  # a tick is an instruction
+RDTSC = bytes.fromhex("0f31 48c1e220 4809d0 c3")  # rdtsc; shl rdx, 32; or rax, rdx; ret
+TSC_NS, TSC_TRIES = 50_000_000, 50
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")  # that mount the host's root
+FOLDERS = ("bin", "dev", "modules", "proc", "sys")
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -89,7 +94,7 @@ def run(
         counted.build(found, BUILD)
     copies = {"stdout": stdout, "stderr": stderr}
     with _folder() as folder:
-        (folder / "initramfs").write_bytes(initramfs(found))
+        (folder / "initramfs").write_bytes(_initramfs(found))
         (folder / "session.sh").write_bytes((HERE / "session.sh").read_bytes())
         (folder / "command").write_text(_script(command, machine, found))
         for attempt in range(1, ATTEMPTS + 1):
@@ -168,7 +173,7 @@ def _script(command: Sequence[str], machine: Machine, found: Parts) -> str:
 
 def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[bytes]:
     usr = found.qemu / "usr"
-    khz = COUNTED_TSC_KHZ if machine.counted else tsc_khz()
+    khz = COUNTED_TSC_KHZ if machine.counted else _tsc_khz()
     libraries = usr / "lib/x86_64-linux-gnu"
     qemu = [
         *(str(usr / "bin/qemu-system-x86_64"), "-L", str(usr / "share/qemu")),
@@ -204,6 +209,76 @@ def _start(found: Parts, machine: Machine, folder: Path) -> subprocess.Popen[byt
             stderr=said,
             preexec_fn=_die_with(os.getpid()),
         )
+
+
+def _tsc_khz() -> int:
+    """How fast this machine's TSC counts, 20 ppm off at most. So does the guest's: TCG reads the
+    host's (accel/tcg, cpu_get_host_ticks). On a loaded host the guest would misjudge it."""
+    with mmap.mmap(
+        -1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    ) as page:
+        page.write(RDTSC)
+        hold = ctypes.c_char.from_buffer(page)
+        read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(hold))
+        first_ns, first = _together(read)
+        last_ns, last = first_ns, first
+        while last_ns - first_ns < TSC_NS:
+            last_ns, last = _together(read)
+        del read, hold  # the page has no other user
+    return round((last - first) * 1_000_000 / (last_ns - first_ns))
+
+
+def _together(read: Callable[[], int]) -> tuple[int, int]:
+    """Both clocks at the same moment: of many readings, the one that was interrupted least."""
+    found = []
+    for _ in range(TSC_TRIES):
+        before_ns = time.monotonic_ns()
+        ticks = read()
+        after_ns = time.monotonic_ns()
+        found.append((after_ns - before_ns, (before_ns + after_ns) // 2, ticks))
+    _, middle_ns, ticks = min(found)
+    return middle_ns, ticks
+
+
+def _initramfs(parts: Parts) -> bytes:
+    """busybox, init.sh and modules: a cpio archive (Documentation/driver-api/early-userspace/
+    buffer-format.rst, newc)."""
+    modules = list(_load_order(parts.modules))
+    entries = [(name, stat.S_IFDIR | 0o755, b"") for name in FOLDERS]
+    entries += [
+        ("init", stat.S_IFREG | 0o755, (HERE / "init.sh").read_bytes()),
+        ("bin/busybox", stat.S_IFREG | 0o755, (parts.qemu / "bin/busybox").read_bytes()),
+        ("modules/order", stat.S_IFREG | 0o644, "".join(f"{p.stem}\n" for p in modules).encode()),
+    ]
+    entries += [
+        (f"modules/{path.stem}", stat.S_IFREG | 0o644, lzma.decompress(path.read_bytes()))
+        for path in modules
+    ]
+    entries.append(("TRAILER!!!", 0, b""))
+    return b"".join(_newc(number, *entry) for number, entry in enumerate(entries, 1))
+
+
+def _load_order(folder: Path) -> Iterator[Path]:
+    """Each module after what it depends on. One without a line in modules.dep is built in."""
+    lines = [line.split(":") for line in (folder / "modules.dep").read_text().splitlines()]
+    needs = {Path(path).name.split(".")[0]: (path, rest.split()) for path, rest in lines}
+    seen = set()
+    for name in MODULES:
+        path, dependencies = needs.get(name, (None, []))
+        for each in [*reversed(dependencies), path]:
+            if each is not None and each not in seen:
+                seen.add(each)
+                yield folder / each
+
+
+def _newc(inode: int, name: str, mode: int, data: bytes) -> bytes:
+    fields = (inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
+    return _padded(head) + _padded(data)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
 
 
 def _share(tag: str, path: Path, more: str) -> list[str]:
