@@ -11,7 +11,7 @@ from tests.bed import Bed
 from tests.guest.simlab import interrupts, statistics
 from tests.wait import until
 
-__all__ = ["affinities", "arrives_only_on", "irq_of"]
+__all__ = ["affinities", "arrives_only_on", "comes_to", "irq_of"]
 
 PACKETS = 50
 
@@ -74,6 +74,12 @@ def arrives_only_on(bed: Bed, app: Application, queue: int, on: int | None = Non
         until(there, f"{app.key} arrives on queue {queue} and CPU {cpu} only", 60)
     except AssertionError as late:
         raise AssertionError(f"{late}; it arrives on {seen}; {_reported(bed, app)}") from late
+
+
+def comes_to(bed: Bed, app: Application, cpu: int) -> None:
+    """Its packets come on this CPU, by `ethtool -S` and the interrupts."""
+    queue = next(queue.index for queue in bed.lab.nic.queues() if queue.cpu == cpu)
+    arrives_only_on(bed, app, queue, cpu)
 
 
 def _reported(bed: Bed, app: Application) -> str:

@@ -12,10 +12,8 @@ from tests.bed import Bed, a_bed
 from tests.guest.simlab import NAME, a_simlab, ethtool
 
 __all__ = ["QUEUES", "SOCK_FLOWS", "on_simnic", "set_settings", "set_up_arfs", "settings", "table"]
-__all__ += ["threads_by_queue"]
 
 QUEUES = Path("/sys/class/net") / NAME / "queues"
-CPU = "queue-cpu:"
 SOCK_FLOWS = Path("/proc/sys/net/core/rps_sock_flow_entries")
 
 
@@ -49,16 +47,6 @@ def table() -> list[int]:
     """The indirection table, as `ethtool -x` prints it."""
     rows = re.findall(r"^ +\d+:((?: +\d+)+)$", ethtool("-x", NAME), re.MULTILINE)
     return [int(queue) for row in rows for queue in row.split()]
-
-
-def threads_by_queue(named: dict[str, str]) -> dict[str, str]:
-    """These settings of a NIC, as a probe names them that found a kernel (6.17) which can give one
-    queue a thread."""
-    queues = [name.removeprefix(CPU) for name in named if name.startswith(CPU)]
-    switches = {name: named[name] for name in ("threaded", "napi-thread")}
-    others = {name: value for name, value in named.items() if name not in switches}
-    of_each = {f"{name}:{queue}": switches[name] for name in switches for queue in queues}
-    return others | of_each
 
 
 def set_settings(values: dict[str, str]) -> None:

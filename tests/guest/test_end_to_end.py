@@ -77,6 +77,12 @@ def test_a_connection_is_followed_over_four_cpus(bed: Bed, family: socket.Addres
             app.pin(cpu)
             check(bed, app)
     delivered(bed.meter, app)
+    row = bed.steered(app)
+    done = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
+    assert done.returncode == 0, done.stderr
+    irq = irq_of(bed, row["target_queue"])
+    for word in (NAME, f"queue {row['target_queue']}", str(irq), f"CPU {app.cpu}"):
+        assert word in done.stdout
     app.end()
     bed.unknown(app)
     assert "Total 0 rules" in ethtool("-n", NAME)
@@ -92,46 +98,20 @@ def test_an_unconnected_udp_socket_is_followed(bed: Bed) -> None:
     assert "Total 0 rules" in ethtool("-n", NAME)
 
 
-def test_explain_tells_the_whole_chain(bed: Bed) -> None:
-    app = bed.apps.tcp()
-    row = bed.steered(app)
-    done = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
-    assert done.returncode == 0, done.stderr
-    irq = irq_of(bed, row["target_queue"])
-    for word in (NAME, f"queue {row['target_queue']}", str(irq), f"CPU {app.cpu}"):
-        assert word in done.stdout
-    app.end()
-    bed.unknown(app)
-
-
-def test_every_flow_of_many_is_on_its_applications_core(bed: Bed) -> None:
-    apps = [bed.apps.tcp() for _ in range(4)]
-    for number, app in enumerate(apps):
-        app.pin(CPUS[number])
-    for app in apps:
-        delivered(bed.meter, app)
-    for app in apps:
-        app.end()
-    bed.unknown(*apps)
-
-
-def test_what_is_shown_is_what_the_nic_has(bed: Bed) -> None:
+def test_flows_side_by_side_and_a_restore_that_leaves_nothing(bed: Bed) -> None:
     apps = [bed.apps.tcp() for _ in range(3)]
-    for app in apps:
-        bed.steered(app)
+    for each in apps:
+        bed.steered(each)
+        delivered(bed.meter, each)
+    locations = sorted(bed.steered(each)["filter"] for each in apps)
     rows = bed.daemon.get(f"/v1/filters?nic={NAME}")["filters"]
-    assert sorted(row["location"] for row in rows) == sorted(
-        int(number) for number in re.findall(r"^Filter: (\d+)", ethtool("-n", NAME), re.MULTILINE)
-    )
-    assert all(row["ours"] for row in rows)
-    for app in apps:
-        app.end()
-    bed.unknown(*apps)
-
-
-def test_restore_leaves_nothing(bed: Bed) -> None:
-    app = bed.apps.tcp()
-    bed.steered(app)
+    assert sorted(row["location"] for row in rows if row["ours"]) == locations
+    shown = re.findall(r"^Filter: (\d+)", ethtool("-n", NAME), re.MULTILINE)
+    assert sorted(map(int, shown)) == locations
+    app, *others = apps
+    for each in others:
+        each.end()
+    bed.unknown(*others)
     assert bed.daemon.end() == 0
     assert "Total 1 rules" in ethtool("-n", NAME)  # a stop keeps: traffic stays where it is
     assert bed.daemon.restore().returncode == 0

@@ -24,7 +24,7 @@ from atfnd.move.verdict import Mechanism, Mode, Verdict
 from atfnd.nic import Nic
 from bench.traffic.sequence import sequence, stalled
 from tests.guest.simlab import NAME, a_simlab, ethtool, interrupts, sh
-from tests.labs import Ends, a_lab, key_of
+from tests.labs import Ends, key_of
 from tests.move.moving import ANOTHER_AT_ONCE, Flow
 from tests.wait import until
 
@@ -76,24 +76,14 @@ def seats(nic: Nic) -> list[tuple[set[int], int]]:
     return [(os.sched_getaffinity(pid), os.sched_getscheduler(pid)) for pid in pids]
 
 
-def test_its_threads_are_known(lab: Ends[Nic]) -> None:
-    for queue in lab.nic.queues():
-        assert queue.threaded
-        comm = Path(f"/proc/{queue.pid}/comm").read_text().strip()
-        assert comm == f"napi/{NAME}-{queue.napi_id}"
-
-
-def test_so_are_the_labs() -> None:
-    with a_lab() as lab:
-        assert all(queue.threaded and queue.pid for queue in lab.nic.queues())
-
-
 def test_a_thread_is_moved_and_its_interrupt_is_not(lab: Ends[Nic]) -> None:
     """Its name stays that of the interface when it was made."""
     sender, receiver = lab.udp_pair(socket.AF_INET, 4001, 5001)
     location = lab.nic.insert(Match.of(key_of(receiver, Protocol.UDP)), 2)
     queue = lab.nic.queues()[2]
     assert queue.irq is not None
+    comm = Path(f"/proc/{queue.pid}/comm").read_text().strip()
+    assert (queue.threaded, comm) == (True, f"napi/{NAME}-{queue.napi_id}")
     set_affinity(queue.irq, {SHARED})
     sh("ip", "link", "set", NAME, "name", "renamed")
     try:
@@ -138,22 +128,16 @@ def test_no_proven_move_reorders(flow: Flow) -> None:
     strict_moves(flow, MOVES)
 
 
-@pytest.fixture
-def through_rss(tmp_path: Path) -> Iterator[Flow]:
-    """A changed filter is deleted and added; packets between the two come by queue 2."""
+def test_no_proven_move_through_rss_reorders(tmp_path: Path) -> None:
+    """A changed filter is deleted and added; packets between the two come by queue 2. Both its ring
+    and the new one are quiesced."""
     with threaded(drvname="mlx5_core", overwrite="gap", gap_us=300) as lab:
         ethtool("-X", NAME, "weight", 0, 0, 1)
-        with a_flow(lab, tmp_path) as made:
-            assert made.moves.device.port.actuator is Actuator.LONG_GAP
-            yield made
-
-
-def test_no_proven_move_through_rss_reorders(through_rss: Flow) -> None:
-    """Both its ring and the new one are quiesced."""
-    nic = through_rss.nic.nic
-    before = nic.stats().queues[2].packets or 0
-    strict_moves(through_rss, MOVES_THROUGH_RSS, frozenset({2}))
-    assert (nic.stats().queues[2].packets or 0) > before
+        with a_flow(lab, tmp_path) as flow:
+            assert flow.moves.device.port.actuator is Actuator.LONG_GAP
+            before = lab.nic.stats().queues[2].packets or 0
+            strict_moves(flow, MOVES_THROUGH_RSS, frozenset({2}))
+            assert (lab.nic.stats().queues[2].packets or 0) > before
 
 
 def test_moves_that_wait_for_nothing_reorder(flow: Flow) -> None:
@@ -161,10 +145,10 @@ def test_moves_that_wait_for_nothing_reorder(flow: Flow) -> None:
 
     def enough() -> bool:
         flow.move(Mode.IMMEDIATE)
-        return flow.count(Verdict.VIOLATED) >= 3
+        return flow.count(Verdict.VIOLATED) >= 1
 
     with sequence(flow.sender, flow.receiver, RATE_PPS) as running:
         with stalled(A, STALL_MS, PERIOD_MS):
-            until(enough, "three moves reordered the flow", 60)
+            until(enough, "a move reordered the flow", 60)
         tally = running.finish()
     assert flow.late(tally)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A CPU that really goes offline and comes back: told by the kernel, and no queue is left there."""
+"""A CPU that really goes offline and comes back: told by the kernel, no queue is left there, every
+flow is served, and no connection breaks. Two sockets of two cores, each a node with one L3."""
 
 from __future__ import annotations
 
@@ -8,41 +9,44 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from atfnd.engine.placement.queues import confine, homeless
 from atfnd.kernel.netlink.requests import Changes
 from atfnd.kernel.netlink.uevent import cpu_changes
-from atfnd.model import Match, Protocol, Queue
-from atfnd.model.reason import Code
+from atfnd.model import Cpu, Match, Protocol, Queue
 from atfnd.observe.machine.topology import topology
 from atfnd.observe.sockets.transit import Transit
 from atfnd.program.quiesce import QueueHold
+from tests.applications import delivered
+from tests.bed import a_bed
 from tests.labs import Lab, key_of
 from tests.wait import until
 
 __all__: list[str] = []
 
-CPU = 3
+CPU, NEAR = 3, 2
+ALONE = (
+    Cpu(0, True, 0, 0, 0, (0,), (0, 1)),
+    Cpu(1, True, 0, 0, 1, (1,), (0, 1)),
+    Cpu(2, True, 1, 1, 0, (2,), (2, 3)),
+    Cpu(3, True, 1, 1, 1, (3,), (2, 3)),
+)
 LIMIT_NS = 20 * 10**9  # of a hold that starves who takes its CPU away, now and then under TCG
 
 
-def set_online(online: bool, cpu: int = CPU) -> None:
-    """Returns when the kernel has done it."""
-    Path(f"/sys/devices/system/cpu/cpu{cpu}/online").write_text(str(int(online)))
-
-
 @contextmanager
-def offline(cpu: int = CPU) -> Iterator[None]:
-    set_online(False, cpu)
+def offline() -> Iterator[None]:
+    """The kernel has done it when the write returns."""
+    online = Path(f"/sys/devices/system/cpu/cpu{CPU}/online")
+    online.write_text("0")
     try:
         yield
     finally:
-        set_online(True, cpu)
+        online.write_text("1")
 
 
 @pytest.fixture
@@ -56,56 +60,53 @@ def reported(changes: Changes[int]) -> set[int] | None:
     return changes.drain()
 
 
-def test_the_kernel_tells_of_a_cpu_that_goes_and_comes(changes: Changes[int]) -> None:
+def test_what_is_known_of_cpus_while_one_is_away(changes: Changes[int]) -> None:
+    """The kernel tells of each change; what an offline CPU shared is remembered."""
+    before = topology()
+    assert before.cpus == ALONE
+    assert [(node.cpus, node.distances) for node in before.nodes] == [
+        ((0, 1), {0: 10, 1: 21}),
+        ((2, 3), {0: 21, 1: 10}),
+    ]
     with offline():
         assert reported(changes) == {CPU}
-        assert [cpu.index for cpu in topology().cpus if not cpu.online] == [CPU]
-    assert reported(changes) == {CPU}
-    assert all(cpu.online for cpu in topology().cpus)
-    assert changes.drain() == set()
-
-
-def test_more_changes_than_the_socket_holds_are_not_taken_for_none(changes: Changes[int]) -> None:
-    """A uevent is about 200 bytes, the socket holds some hundreds: `udevadm trigger` by hand."""
-    for _ in range(2000):
-        Path(f"/sys/devices/system/cpu/cpu{CPU}/uevent").write_text("change")
-    assert reported(changes) is None
-    assert changes.drain() == set()
-
-
-def test_what_an_offline_cpu_shared_is_remembered() -> None:
-    """Two sockets of two cores: CPUs 2 and 3 are on node 1 and share its L3."""
-    before = topology()
-    assert [cpu.node for cpu in before.cpus] == [0, 0, 1, 1]
-    assert [node.distances for node in before.nodes] == [{0: 10, 1: 21}, {0: 21, 1: 10}]
-    with offline():
-        forgot = topology().cpus[CPU]
-        assert (forgot.online, forgot.llc) == (False, ())
+        others = (*ALONE[:NEAR], replace(ALONE[NEAR], llc=(NEAR,)))
+        assert topology().cpus == (*others, Cpu(CPU, False, None, None, None, (), ()))
         known = topology(before=before).cpus[CPU]
         assert (known.online, known.node, known.llc) == (False, 1, (2, 3))
-    assert topology(before=before) == before
+    assert reported(changes) == {CPU}
+    assert topology() == topology(before=before) == before
+    assert changes.drain() == set()
 
 
-@pytest.mark.parametrize(("gone", "nearest"), [((3,), 2), ((2, 3), 0)])
-def test_a_queue_goes_to_the_nearest_cpu(lab: Lab, gone: tuple[int, ...], nearest: int) -> None:
+def test_a_daemons_queue_goes_to_the_nearest_cpu_and_back(lab: Lab, tmp_path: Path) -> None:
     """The lab NIC's queues are threads, one to each CPU; the kernel lets one whose CPU goes run
     anywhere."""
-    before, queues = topology(), lab.nic.queues()
-    assert [queue.cpu for queue in queues] == [0, 1, 2, 3]
-    with ExitStack() as undo:
-        for cpu in gone:
-            undo.enter_context(offline(cpu))
-        assert lab.nic.queues()[CPU].cpu is None
-        moves = homeless(queues, topology(before=before))
-        assert [queue.index for queue, _ in moves] == list(gone)
-        for action in confine(lab.nic.name, moves, Code.NEAREST()):
-            assert action.queue is not None
-            assert action.new is not None
-            lab.nic.set_queue_cpu(action.queue, action.new)
-        cpus = [queue.cpu for queue in lab.nic.queues()]
-        assert cpus[:2] == [0, 1]
-        assert not set(cpus) & set(gone)
-        assert cpus[min(gone)] == nearest
+    with a_bed(lab, tmp_path, "bpf") as bed:
+
+        def cpus() -> list[int | None]:
+            return [queue.cpu for queue in lab.nic.queues()]
+
+        bed.start()
+        apps = [bed.apps.tcp(), bed.apps.tcp_connected(), bed.apps.udp_connected()]
+        for app in apps:
+            app.pin(CPU)
+            delivered(bed.meter, app)
+        before = cpus()
+        nearest = [NEAR if each == CPU else each for each in before]
+        with offline():
+            until(lambda: cpus() == nearest != before, "its queue is on the nearest CPU", 60)
+            for app in apps:
+                app.pin(NEAR)
+                delivered(bed.meter, app)
+        until(lambda: cpus() == before, "its queue is there again", 60)
+        for app in apps:
+            app.pin(CPU)
+            delivered(bed.meter, app)
+            assert app.host.process.poll() is app.peer.process.poll() is None
+        assert bed.daemon.status()["events_lost"] == 0
+        assert bed.daemon.end() == 0
+        assert "Traceback" not in bed.daemon.said()
 
 
 def quiesced(transit: Transit, a: Queue, b: Queue) -> QueueHold | None:

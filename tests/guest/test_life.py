@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A NIC that changes under a running daemon: it comes late, flaps, is renamed, reset, unloaded, and
-an admin changes its channels. Rules are never doubled, leaked, or taken from another program."""
+"""A NIC that changes under a running daemon: it comes late, flaps, is reset, unloaded, and an admin
+changes its channels. Rules are never doubled or leaked. And the clock jumps."""
 
 from __future__ import annotations
 
-import re
-import subprocess
+import signal
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from atfnd.nic.driver import open_nic
 from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import Row
-from tests.guest.simlab import FAULTS, MODULE, NAME, a_simlab, ethtool, sh, unloaded, wire
+from tests.guest.filters import listed
+from tests.guest.simlab import FAULTS, MODULE, NAME, a_simlab, sh, unloaded, wire
 from tests.wait import until
 
 __all__: list[str] = []
 
+YEAR_S = 365 * 86400
 PERSIST = Path("/sys/module/simnic/parameters/persist")
 # A driver that inserts at once: what is missing later was taken out, not dropped.
 PARAMETERS = {"queues": 4, "table": 64, "drvname": "hns3", "location": "explicit"}
@@ -28,9 +31,14 @@ PARAMETERS = {"queues": 4, "table": 64, "drvname": "hns3", "location": "explicit
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     with a_simlab(**PARAMETERS) as lab, a_bed(lab, tmp_path_factory.mktemp("d"), "bpf") as made:
-        made.daemon.start("--nic", "sim[0-9]*", "--arm", "sim[0-9]*", "--observer", "bpf")
+        begin(made)
         yield made
-        made.daemon.end()
+        assert made.daemon.end() == 0
+        assert "Traceback" not in made.daemon.said()
+
+
+def begin(bed: Bed) -> None:
+    bed.daemon.start("--nic", "sim[0-9]*", "--arm", "sim[0-9]*", "--observer", "bpf")
 
 
 @pytest.fixture
@@ -45,25 +53,42 @@ def apps(bed: Bed) -> Iterator[list[Application]]:
     bed.unknown(*made)
 
 
-def listed(nic: str = NAME) -> list[int]:
-    """Locations of all filters, as ethtool(8) lists them."""
-    return sorted(int(n) for n in re.findall(r"^Filter: (\d+)", ethtool("-n", nic), re.MULTILINE))
-
-
 def nics(bed: Bed) -> dict[str, Row]:
     return {row["nic"]: row for row in bed.daemon.get("/v1/nics")["nics"]}
 
 
-def whole(bed: Bed, apps: list[Application], nic: str = NAME) -> None:
+def whole(bed: Bed, apps: list[Application]) -> None:
     """Every flow has exactly one rule, the table shown is the NIC's, and packets follow it."""
     for app in apps:
         bed.steered(app)
         delivered(bed.meter, app)
     rows = [bed.steered(app) for app in apps]
-    assert {row["nic"] for row in rows} == {nic}
-    assert sorted(row["filter"] for row in rows) == listed(nic)
-    shown = bed.daemon.get(f"/v1/filters?nic={nic}")["filters"]
-    assert sorted(row["location"] for row in shown) == listed(nic)
+    assert sorted(row["filter"] for row in rows) == sorted(listed())
+    shown = bed.daemon.get(f"/v1/filters?nic={NAME}")["filters"]
+    assert sorted(row["location"] for row in shown) == sorted(listed())
+
+
+def test_the_clock_that_can_be_set_jumps(bed: Bed, apps: list[Application]) -> None:
+    """clock_settime(2): nothing is decided by it, it is only shown."""
+    time.clock_settime(time.CLOCK_REALTIME, time.time() - 10 * YEAR_S)
+    try:
+        apps[0].migrate()
+        whole(bed, apps)
+        assert 0 < bed.daemon.status()["uptime_s"] < YEAR_S
+        reported = datetime.fromisoformat(bed.daemon.events()[-1]["time"])
+        assert reported.year == datetime.now(reported.tzinfo).year
+        before = listed()
+        bed.daemon.end(signal.SIGKILL)
+        begin(bed)
+        assert listed() == before
+        [adopted] = bed.daemon.events("adopt")
+        assert adopted["what"] == "3 filters taken over, 0 orphans deleted"
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, time.time() + 10 * YEAR_S)
+    apps[0].migrate()
+    whole(bed, apps)
+    status = bed.daemon.status()
+    assert (status["events_lost"], status["resyncs"], status["table_entries"]) == (0, 0, 3)
 
 
 def test_a_nic_forgets_its_rules_when_it_goes_down(bed: Bed, apps: list[Application]) -> None:
@@ -86,94 +111,33 @@ def test_a_reset(bed: Bed, apps: list[Application], how: str) -> None:
 
 def test_pause_gives_the_nic_back_and_resume_takes_it_up(bed: Bed, apps: list[Application]) -> None:
     bed.daemon.order("pause", NAME)
-    assert listed() == []
+    assert listed() == {}
     assert nics(bed)[NAME]["paused"]
     sh("ethtool", "-L", NAME, "combined", 2)
     bed.daemon.order("resume", NAME)
     until(lambda: nics(bed)[NAME]["queues"] == 2, "the daemon sees two queues", 30)
     sh("ethtool", "-L", NAME, "combined", 4)
-    until(lambda: nics(bed)[NAME]["queues"] == 4, "the daemon sees four queues", 30)
-    whole(bed, apps)
-
-
-def test_a_ring_change(bed: Bed, apps: list[Application]) -> None:
     sh("ethtool", "-G", NAME, "rx", 512)
+    until(lambda: nics(bed)[NAME]["queues"] == 4, "the daemon sees four queues", 30)
     until(lambda: nics(bed)[NAME]["ring_size"] == 512, "the daemon sees the new ring", 30)
     whole(bed, apps)
 
 
-def test_somebody_elses_rules_are_never_touched(bed: Bed, apps: list[Application]) -> None:
-    before = listed()
-    ethtool("-N", NAME, "flow-type", "tcp4", "dst-port", "7", "action", "1", "loc", "3")
-    foreign = ethtool("-n", NAME, "rule", "3")
-    (FAULTS / "reset").write_text("keep")
-    extra = bed.apps.tcp()
-    bed.steered(extra)
-    extra.end()
-    bed.unknown(extra)
-    assert listed() == sorted([*before, 3])
-    assert ethtool("-n", NAME, "rule", "3") == foreign
-    shown = bed.daemon.get(f"/v1/filters?nic={NAME}")["filters"]
-    assert [row["location"] for row in shown if not row["ours"]] == [3]
-    bed.daemon.order("pause", NAME)
-    assert listed() == [3]
-    bed.daemon.order("resume", NAME)
-    for app in apps:
-        bed.steered(app)
-    ethtool("-N", NAME, "delete", "3")
-    whole(bed, apps)
-
-
-def test_a_filter_that_somebody_deletes_is_left_alone(bed: Bed, apps: list[Application]) -> None:
-    """A moment after a reset the NIC may have lost it: then it comes back, once or more."""
-
-    def left_alone() -> bool:
-        row = bed.daemon.flow(apps[0].key)
-        if row is not None and row["filter"] in listed():
-            ethtool("-N", NAME, "delete", row["filter"])
-        return row is not None and row["state"] == "manual"
-
-    until(left_alone, "it is left alone", 60)
-    assert len(listed()) == len(apps) - 1
-    bed.daemon.order("resume", NAME)  # the way to have it back
-    whole(bed, apps)
-
-
-def test_it_is_renamed(bed: Bed, apps: list[Application]) -> None:
-    sh("ip", "link", "set", NAME, "name", "sim9")
-    until(lambda: set(nics(bed)) == {"sim9"}, "the daemon knows the new name", 60)
-    assert nics(bed)["sim9"]["armed"]
-    sh("ip", "link", "set", "sim9", "name", NAME)
-    until(lambda: set(nics(bed)) == {NAME}, "the daemon knows the old name", 60)
-    whole(bed, apps)
-
-
 def test_the_driver_is_unloaded_and_comes_back(bed: Bed) -> None:
-    """The sockets of a NIC that is gone are not served; those of the new one are."""
+    """The sockets of a NIC that is gone are not served; those of the new one are. A pause outlives
+    the driver: it is what a pause is for."""
     app = bed.apps.tcp()
     bed.steered(app)
     app.end()
-    until(unloaded, "simnic is unloaded", 30)
-    until(lambda: not nics(bed), "the daemon releases it", 30)
-    assert not bed.daemon.flows()
-    sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
-    wire()
-    until(lambda: NAME in nics(bed), "the daemon takes the NIC that has come", 30)
-    assert nics(bed)[NAME]["armed"]
-    assert bed.daemon.ctl("status").returncode == 0
-    done = subprocess.run(["dmesg"], capture_output=True, text=True, check=True)
-    assert not re.search(r"WARNING|BUG:|Oops", done.stdout)
-
-
-def test_a_pause_outlives_the_driver(bed: Bed) -> None:
-    """It is what a pause is for."""
-    bed.daemon.order("pause", NAME)
-    until(unloaded, "simnic is unloaded", 30)
-    until(lambda: not nics(bed), "the daemon releases it", 30)
-    sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
-    wire()
-    until(lambda: NAME in nics(bed), "it is taken again", 60)
-    assert nics(bed)[NAME]["paused"]
+    for state in ("armed", "paused"):
+        until(unloaded, "simnic is unloaded", 30)
+        until(lambda: not nics(bed), "the daemon releases it", 30)
+        assert not bed.daemon.flows()
+        sh("insmod", MODULE, *(f"{name}={value}" for name, value in PARAMETERS.items()))
+        wire()
+        until(lambda: NAME in nics(bed), "the daemon takes the NIC that has come", 60)
+        assert nics(bed)[NAME][state]
+        bed.daemon.order("pause", NAME)
     bed.lab.nic.close()
     bed.lab.nic = open_nic(NAME)
     app = bed.apps.tcp()

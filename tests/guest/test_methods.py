@@ -16,8 +16,7 @@ from tests.bed import Bed
 from tests.daemons import EVERYTHING, Row
 from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.settings import QUEUES, SOCK_FLOWS, on_simnic, set_up_arfs, settings, table
-from tests.guest.simlab import NAME, ethtool
-from tests.wait import until
+from tests.guest.simlab import NAME
 
 __all__: list[str] = []
 
@@ -95,41 +94,6 @@ def test_a_nic_without_filters_keeps_rfs_under_the_built_in_policy(tmp_path: Pat
         bed.daemon.end()
         restored(bed)
         assert settings(bed) == before
-
-
-def test_a_nic_without_filters_follows_by_its_indirection_table(tmp_path: Path) -> None:
-    with on_simnic(tmp_path, queues=4, rules=0, drvname=NO_FILTERS) as bed:
-        before = table()
-        bed.start()
-        app = bed.apps.tcp()
-        for cpu in (app.cpu, *(cpu for cpu in CPUS if cpu != app.cpu)):
-            app.pin(cpu)
-            row = by_entry(bed, app)
-            delivered(bed.meter, app)
-        assert row["filter"] is None
-        assert sum(old != new for old, new in zip(before, table(), strict=True)) <= 1
-        answer = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
-        assert answer.returncode == 0, answer.stderr
-        for words in ("indirection table points to queue", f"CPU {app.cpu}", NAME):
-            assert words in answer.stdout
-        bed.daemon.end()
-        restored(bed)
-        assert table() == before
-
-
-def test_a_table_an_admin_writes_is_his(tmp_path: Path) -> None:
-    with on_simnic(tmp_path, queues=4, rules=0, drvname=NO_FILTERS) as bed:
-        bed.start()
-        app = bed.apps.tcp()
-        by_entry(bed, app)
-        ethtool("-X", NAME, "equal", 2)
-        theirs = table()
-        until(lambda: bed.daemon.events("manual"), "it is noticed", 120)
-        bed.row(app, lambda row: row["state"] == "manual", "is left alone")
-        bed.daemon.end()
-        restored(bed)
-        assert table() == theirs
-        assert sorted(affinities(bed)) == ["0-3"] * 4  # the rest was put back
 
 
 def test_one_queue_is_served_by_rfs(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Placements on two sockets of one core with two threads: simnic with a queue a CPU."""
+"""Two sockets of one core with two threads: siblings, and placements with a queue a CPU."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.applications import Application
+from atfnd.model import Cpu
+from atfnd.observe.machine.topology import topology
 from tests.bed import Bed, a_bed
 from tests.daemons import policy
-from tests.guest.arrivals import arrives_only_on
+from tests.guest.arrivals import comes_to
 from tests.guest.simlab import a_simlab
 
 __all__: list[str] = []
@@ -43,10 +44,13 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         made.daemon.end()
 
 
-def comes_to(bed: Bed, app: Application, cpu: int) -> None:
-    """Its packets come on this CPU, by `ethtool -S` and the interrupts."""
-    queue = next(queue.index for queue in bed.lab.nic.queues() if queue.cpu == cpu)
-    arrives_only_on(bed, app, queue, cpu)
+def test_siblings_are_known() -> None:
+    assert topology().cpus == (
+        Cpu(0, True, 0, 0, 0, (0, 1), (0, 1)),
+        Cpu(1, True, 0, 0, 0, (0, 1), (0, 1)),
+        Cpu(2, True, 1, 1, 0, (2, 3), (2, 3)),
+        Cpu(3, True, 1, 1, 0, (2, 3), (2, 3)),
+    )
 
 
 @pytest.mark.parametrize("port", [24000, 24001], ids=["smt", "llc"])

@@ -2,7 +2,7 @@
 """The commands of `atfnctl plan`, typed by hand, leave a NIC as the armed daemon does.
 
 The state is what ethtool(8), /proc and sysfs say: filters by location, the affinity of each
-interrupt, XPS. Settings of other steerings are in test_plan_settings.py.
+interrupt, XPS, RPS and RFS.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import pytest
 from tests.applications import Application
 from tests.bed import Bed, a_bed
 from tests.daemons import EVERYTHING, policy
-from tests.guest.arrivals import affinities
 from tests.guest.filters import listed
-from tests.guest.plans import plan, typed
-from tests.guest.simlab import NAME, a_simlab, ethtool
+from tests.guest.settings import on_simnic, set_settings, set_up_arfs, settings
+from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 from tests.wait import until
 
 __all__: list[str] = []
-
 
 NEAR = EVERYTHING.replace("near: core", "near: llc, avoid: smt")
 BEDS = [("explicit", EVERYTHING), ("any", EVERYTHING), ("explicit", NEAR)]
@@ -38,19 +36,30 @@ def bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield made
 
 
+def plan(bed: Bed) -> list[dict[str, object]]:
+    actions: list[dict[str, object]] = bed.daemon.get("/v1/plan")["actions"]
+    return actions
+
+
+def typed(actions: list[dict[str, object]]) -> None:
+    """As an admin would, in this order."""
+    for action in actions:
+        assert isinstance(action["commands"], list)
+        for command in action["commands"]:
+            sh("bash", "-c", command)
+
+
 def inserts(bed: Bed) -> int:
     return sum(action["kind"] == "insert" for action in plan(bed))
 
 
-def state(bed: Bed) -> tuple[list[list[str]], list[str], list[str]]:
-    """Filters with their locations where those are ours to say; where each interrupt may run; XPS.
-    The queue CPUs are given in the order of the queues."""
+def state(bed: Bed) -> tuple[list[list[str]], dict[str, str]]:
+    """Filters, with their locations where those are ours to say, and settings."""
     filters = listed()
     said = [[str(at), *lines] for at, lines in sorted(filters.items())]
     if bed.lab.nic.caps().location_any:
         said = sorted(filters.values())
-    transmit = sorted(Path("/sys/class/net", NAME, "queues").glob("tx-*/xps_cpus"))
-    return said, affinities(bed), [each.read_text() for each in transmit]
+    return said, settings(bed)
 
 
 def observed(bed: Bed, app: Application) -> None:
@@ -74,7 +83,7 @@ def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     by_commands = state(bed)
     assert len(by_commands[0]) == len(apps)
     cleared()
-    restore(bed, bare)
+    set_settings(bare[1])
     assert state(bed) == bare
     bed.daemon.order("arm", NAME)
     until(lambda: state(bed) == by_commands, "the daemon has made the same", 60)
@@ -91,19 +100,12 @@ def cleared() -> None:
         ethtool("-N", NAME, "delete", location)
 
 
-def restore(bed: Bed, bare: tuple[list[list[str]], list[str], list[str]]) -> None:
-    """Interrupts and XPS as they were before the plan."""
-    for queue, cpus in zip(bed.lab.nic.queues(), bare[1], strict=True):
-        Path(f"/proc/irq/{queue.irq}/smp_affinity_list").write_text(cpus)
-    transmit = sorted(Path("/sys/class/net", NAME, "queues").glob("tx-*/xps_cpus"))
-    for file, mask in zip(transmit, bare[2], strict=True):
-        file.write_text(mask)
-
-
 @pytest.mark.parametrize("bed", BEDS[:2], indirect=True, ids=["explicit", "any"])
-def test_a_rewrite_by_hand(bed: Bed) -> None:
-    """What a disarmed daemon would do to a rule it left."""
+def test_a_rewrite_and_a_delete_by_hand(bed: Bed) -> None:
+    """What a disarmed daemon would do to a rule it left: its thread moves, then another policy
+    leaves its flow alone."""
     bed.start()
+    bed.daemon.order("arm", NAME)  # the order before holds until the next boot
     app = bed.apps.tcp()
     bed.steered(app)
     bed.daemon.order("disarm", NAME)
@@ -115,19 +117,7 @@ def test_a_rewrite_by_hand(bed: Bed) -> None:
     (lines,) = listed().values()
     assert lines[-1] == f"Action: Direct to queue {action['new']}"
     assert bed.cpu_of(int(str(action["new"]))) == app.cpu
-    app.end()
-    assert bed.daemon.end() == 0
-    cleared()
 
-
-@pytest.mark.parametrize("bed", BEDS[:2], indirect=True, ids=["explicit", "any"])
-def test_a_delete_by_hand(bed: Bed) -> None:
-    """Of a rule whose flow another policy leaves alone."""
-    bed.start()
-    bed.daemon.order("arm", NAME)  # the order before holds until the next boot
-    app = bed.apps.tcp()
-    bed.steered(app)
-    bed.daemon.order("disarm", NAME)
     left = f"  - {{ name: left, match: {{ ports: {app.key.local_port} }}, placement: leave }}"
     bed.daemon.config.write_text(policy(left))
     assert bed.daemon.ctl("reload").returncode == 0
@@ -138,3 +128,20 @@ def test_a_delete_by_hand(bed: Bed) -> None:
     app.end()
     bed.daemon.config.write_text(EVERYTHING)
     assert bed.daemon.end() == 0
+
+
+@pytest.mark.parametrize(("queues", "rules"), [(4, 1), (1, 0)], ids=["one owner", "RFS"])
+def test_settings_by_hand_are_as_by_the_daemon(tmp_path: Path, queues: int, rules: int) -> None:
+    with on_simnic(tmp_path, queues=queues, table=64, rules=rules) as bed:
+        if rules:
+            set_up_arfs()
+        bed.start(arm=False)
+        before = settings(bed)
+        typed(plan(bed))
+        by_commands = settings(bed)
+        changed = {Path(each).name for each in before if by_commands[each] != before[each]}
+        assert "rps_flow_cnt" in changed
+        set_settings(before)
+        assert settings(bed) == before
+        bed.daemon.order("arm", NAME)
+        until(lambda: settings(bed) == by_commands, "the daemon has made the same", 60)

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from atfnd.model.reception import DEFER, THREAD, TIMEOUT
 from tests.applications import CPUS
 from tests.bed import Bed, a_bed
@@ -79,10 +77,9 @@ def test_dedicated_queues_have_threads_on_the_cpus_of_their_interrupts(tmp_path:
         gives_back(bed)
 
 
-@pytest.mark.parametrize("mode", ["busy"])
-def test_threads_poll_without_end_where_the_kernel_can(tmp_path: Path, mode: str) -> None:
+def test_threads_poll_without_end_where_the_kernel_can(tmp_path: Path) -> None:
     """Elsewhere it is refused, with the reason; and one CPU is left to everybody else."""
-    with received(tmp_path, mode) as bed:
+    with received(tmp_path, "busy") as bed:
 
         def why_not() -> list[str | None]:
             rows = bed.daemon.get("/v1/queues")["queues"]

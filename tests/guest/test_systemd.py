@@ -128,10 +128,18 @@ def test_it_steers_within_its_bounds(bed: Bed, app: Application) -> None:
 
 
 def test_reload_waits_and_tells_a_mistake(bed: Bed, app: Application) -> None:
+    """With it a page is served, within its bounds, and not any more with the last."""
+    port, web = 8650, ETC / "policies.d/20-web.yaml"
+    assert not listens(port)
+    web.write_text(f"version: 1\ndaemon: {{ web: {{ port: {port} }} }}\n")
     OURS.write_text(OURS.read_text().replace("everything", "renamed"))
     assert systemctl("reload").returncode == 0, journal()
     names = [row["rule"] for row in bed.daemon.get("/v1/policy")["flows"]]
     assert "renamed" in names
+    until(lambda: listens(port) and listens(port, "::1"), "the page is served")
+    assert ask(port, "/").status == 200
+    assert f'"pid": {show("MainPID")},' in ask(port, "/v1/status", address="::1").body
+    web.unlink()
     OURS.write_text(OURS.read_text().replace("near: core", "near: cor"))
     assert systemctl("reload").returncode != 0
     assert show("ActiveState") == "active"
@@ -140,30 +148,8 @@ def test_reload_waits_and_tells_a_mistake(bed: Bed, app: Application) -> None:
     OURS.write_text(OURS.read_text().replace("near: cor", "near: core"))
     assert systemctl("reload").returncode == 0
     assert "not reloaded" not in show("StatusText")
-    bed.steered(app)
-
-
-def test_its_page_is_served_within_its_bounds() -> None:
-    port, web = 8650, ETC / "policies.d/20-web.yaml"
-    assert not listens(port)
-    web.write_text(f"version: 1\ndaemon: {{ web: {{ port: {port} }} }}\n")
-    try:
-        assert systemctl("reload").returncode == 0, journal()
-        until(lambda: listens(port) and listens(port, "::1"), "the page is served")
-        assert ask(port, "/").status == 200
-        assert f'"pid": {show("MainPID")},' in ask(port, "/v1/status", address="::1").body
-    finally:
-        web.unlink()
-    assert systemctl("reload").returncode == 0, journal()
     until(lambda: not listens(port), "it is not served any more")
-
-
-def test_killed_it_comes_back_and_takes_its_rule_over(bed: Bed, app: Application) -> None:
-    before = rule_of(bed, app)
-    os.kill(int(show("MainPID")), signal.SIGKILL)
-    until(lambda: restarted(1), "it is started again", 60)
-    assert "1 filters taken over" in bed.daemon.events("adopt")[-1]["what"]
-    assert rule_of(bed, app) == before
+    bed.steered(app)
 
 
 def test_a_loop_that_stands_still_is_ended_and_started_again(bed: Bed, app: Application) -> None:
@@ -175,6 +161,7 @@ def test_a_loop_that_stands_still_is_ended_and_started_again(bed: Bed, app: Appl
     said = sh("journalctl", "-o", "cat", "--since", f"@{since}", "-u", UNIT)
     assert "Watchdog timeout" in said
     assert "Fatal Python error: Aborted" in said
+    assert "1 filters taken over" in bed.daemon.events("adopt")[-1]["what"]
     assert rule_of(bed, app) == before
     DROP_IN.unlink()
 
@@ -190,14 +177,11 @@ def test_stopped_it_leaves_its_rule_and_a_crasher_is_given_up(bed: Bed, app: App
     until(lambda: show("ActiveState") == "failed", "it is given up", 60)
     assert 1 < int(show("NRestarts")) <= 5
     DROP_IN.unlink()
-
-
-def test_a_mistake_is_not_tried_again(bed: Bed) -> None:
     right = OURS.read_text()
     OURS.write_text(right.replace("near: core", "near: cor"))
     sh("systemctl", "daemon-reload")
     systemctl("reset-failed")
-    assert systemctl("start").returncode != 0
+    assert systemctl("start").returncode != 0  # a mistake is not tried again
     assert (show("ActiveState"), show("NRestarts")) == ("failed", "0")
     assert show("ExecMainStatus") == "2"
     OURS.write_text(right)
@@ -217,17 +201,12 @@ def test_an_upgrade_keeps_rules_and_what_an_admin_wrote(bed: Bed, app: Applicati
     assert rule_of(bed, app) == before
 
 
-def test_removal_puts_everything_back(bed: Bed) -> None:
+def test_removal_puts_all_back_and_a_purge_leaves_only_what_the_admin_made(bed: Bed) -> None:
     dpkg("-r", "atfnd")
     assert bed.lab.nic.filters() == []
     assert systemctl("is-active").stdout == "inactive\n"
-    assert OURS.exists()
     assert (ETC / "atfnd.yaml").exists()
-
-
-def test_a_purge_leaves_only_what_the_admin_made() -> None:
     dpkg("-P", "atfnd")
-    left = [path for path in ETC.rglob("*") if path.is_file()]
-    assert left == [OURS]
+    assert [path for path in ETC.rglob("*") if path.is_file()] == [OURS]
     gone = [LINK, Path("/run/atfnd"), Path("/var/lib/atfnd"), Path("/usr/lib/atfnd")]
     assert [path for path in gone if path.is_symlink() or path.exists()] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Nothing is decided by a clock that can be set (tests/guest/test_clock.py sets it)."""
+"""Nothing is decided by a clock that can be set (tests/guest/test_life.py sets it)."""
 
 from __future__ import annotations
 
