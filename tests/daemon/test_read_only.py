@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A /sys that cannot be written, where nothing has to be set there: all is served. Where something
-has to, it is refused and said (tests/guest/test_read_only.py)."""
+has to, it is refused and said (tests/guest/test_methods.py)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ Told by what we did not write: sysfs, procfs, `ethtool -x` and `ethtool -S`, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from tests.bed import Bed
 from tests.daemons import EVERYTHING, Row
 from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.settings import QUEUES, SOCK_FLOWS, on_simnic, set_up_arfs, settings, table
-from tests.guest.simlab import NAME
+from tests.guest.simlab import NAME, sh
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -113,3 +116,44 @@ def test_one_queue_is_served_by_rfs(tmp_path: Path) -> None:
         bed.daemon.end()
         restored(bed)
         assert settings(bed) == before
+
+
+@contextmanager
+def read_only() -> Iterator[None]:
+    """Every mount of this network namespace's sysfs."""
+    sh("mount", "-o", "remount,ro", "/sys")
+    try:
+        yield
+    finally:
+        sh("mount", "-o", "remount,rw", "/sys")
+
+
+def test_where_sys_is_read_only_it_is_said_and_the_rest_is_done(tmp_path: Path) -> None:
+    """Nothing of what was refused counts as ours."""
+    with on_simnic(tmp_path, queues=4, table=64) as bed:
+        before = settings(bed)
+
+        def changed() -> set[str]:
+            return {
+                Path(file).name for file, value in settings(bed).items() if value != before[file]
+            }
+
+        with read_only():
+            bed.start()
+            app = bed.apps.tcp()
+            bed.steered(app)
+            delivered(bed.meter, app)
+            app.migrate()
+            bed.steered(app)
+            delivered(bed.meter, app)
+            assert changed() == {"smp_affinity_list"}
+            refused = bed.daemon.events("refused")
+            assert {row["errno"] for row in refused} == {"EROFS"}
+            assert all(row["what"].startswith("xps-cpus:") for row in refused)
+        bed.daemon.order("disarm", NAME)
+        bed.daemon.order("arm", NAME)
+        until(lambda: changed() == {"smp_affinity_list", "xps_cpus"}, "it is set")
+        bed.steered(app)
+        assert bed.daemon.end() == 0
+        assert bed.daemon.restore().returncode == 0
+        assert changed() == set()
