@@ -24,8 +24,9 @@ from atfnd.errors import OperatorError
 from atfnd.serve.api.door import AT_ONCE, Accepting
 from atfnd.socket_path import of_root
 from tests.serve.asking import atfnctl, get, refusal
+from tests.serve.peers import NOBODY
 from tests.serve.published import Published, Serving, serving, three_flows
-from tests.serve.test_api_peers import GROUP, NOBODY
+from tests.serve.test_api_peers import GROUP
 from tests.wait import until
 
 __all__: list[str] = []

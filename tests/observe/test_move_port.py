@@ -155,9 +155,9 @@ def test_what_stands_on_it_is_a_stage_and_an_xdp_program_may_do_anything(
     other: Other, tmp_path: Path
 ) -> None:
     for commands, stages in (
-        (["link add link v0 name u0 type macvlan"], set[Stage]()),
-        (["link add u0 type vxlan id 7 dstport 4789 dev v0"], {Stage.GRO_CELLS}),
-        (["link add u0 type bridge", "link set v0 master u0"], {Stage.NETIF_RX}),
+        (["link add link v0 name u0 type macvlan"], frozenset[Stage]()),
+        (["link add u0 type vxlan id 7 dstport 4789 dev v0"], frozenset({Stage.GRO_CELLS})),
+        (["link add u0 type bridge", "link set v0 master u0"], frozenset({Stage.NETIF_RX})),
     ):
         for command in commands:
             other.net.ip(command)

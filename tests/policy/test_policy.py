@@ -215,7 +215,8 @@ def test_a_nic_hears_what_rules_say_of_its_queues_hash_and_orders(tmp_path: Path
     rule += "flows: [{ name: a, match: { protocol: tcp }, placement: %s, order: bounded }]"
     view = heard(tmp_path, rule % ('"!1"', "symmetric", "{ near: core }"))
     assert (view.serve_on, str(view.serve_on)) == (ServeOn(frozenset({1}), True), "!1")
-    assert (view.symmetric_hash, view.orders) == (True, {Mode.STRICT, Mode.BOUNDED})
+    assert view.symmetric_hash
+    assert view.orders == {Mode.STRICT, Mode.BOUNDED}
     view = heard(tmp_path, rule % ("0-1", "keep", "leave"))
     assert (view.serve_on, view.symmetric_hash) == (ServeOn(frozenset({0, 1}), False), False)
     assert view.orders == {Mode.STRICT}  # that of the built-in rule

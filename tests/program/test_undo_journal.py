@@ -61,7 +61,8 @@ class Model:
             self.held[setting] = OwnedSetting(held.original, value, last)
 
     def check(self, journal: UndoJournal) -> None:
-        assert (journal.held(self.name), journal.manual(self.name)) == (self.held, self.manual)
+        assert journal.held(self.name) == self.held
+        assert journal.manual(self.name) == frozenset(self.manual)
         assert journal.life(self.name) == self.life
         assert journal.nics() == ([self.name] if self.held else [])
 
