@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from atfnd.model import Action, NicView, Outcome
-from atfnd.model.nic import RFS_FLOWS, RFS_TABLE
+from atfnd.model.nic import RFS_FLOWS, RFS_TABLE, RSS_KEY
 from atfnd.model.reason import Why
 from atfnd.model.reception import of_reception
 from atfnd.model.rests import SECONDS, Rests
@@ -78,4 +78,4 @@ class AskedSettings:
 
 def is_asked_for(setting: str) -> bool:
     """It may change so."""
-    return of_reception(setting) or setting.partition(":")[0] in (RFS_FLOWS, RFS_TABLE)
+    return of_reception(setting) or setting.partition(":")[0] in (RFS_FLOWS, RFS_TABLE, RSS_KEY)

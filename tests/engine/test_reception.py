@@ -15,6 +15,7 @@ from atfnd.engine.event import MovesReported
 from atfnd.engine.table.flow_table import FlowTable
 from atfnd.engine.table.memory import Memory
 from atfnd.model import (
+    Action,
     Cpu,
     Mode,
     NicView,
@@ -24,6 +25,8 @@ from atfnd.model import (
     Reception,
     ReceptionMode,
 )
+from atfnd.model.nic import RFS_FLOWS, RSS_KEY
+from atfnd.model.reason import Code
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
 from tests.values import NIC, memory_of, one_rule
 
@@ -177,6 +180,15 @@ def test_a_write_of_a_policy_before_this_one_is_given_back() -> None:
     for each in late:
         written(known, Outcome(each, NOW_NS, 0, None, "as planned"), NOW_NS)
     assert asked(known)[f"{TIMEOUT}:1"] == "7000"
+
+
+@pytest.mark.parametrize("name", [RSS_KEY, f"{RFS_FLOWS}:1", f"{TIMEOUT}:1"])
+def test_what_was_written_is_known_before_the_nic_is_read_again(name: str) -> None:
+    """Else a policy that comes in that moment asks for nothing."""
+    known = memory(replace(ARMED, settings=ZERO | {name: "1"}))
+    action = Action.of_setting("nic", name, "0", Code.UNSAID())
+    written(known, Outcome(action, NOW_NS, 0, None, "as planned", None, "1", "0"), NOW_NS)
+    assert known.nics["nic"].view.settings[name] == "0"
 
 
 def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
