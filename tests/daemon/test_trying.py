@@ -30,7 +30,7 @@ from atfnd.model import (
 )
 from atfnd.serve.log.event_log import EventLog
 from tests.engine.standing import like
-from tests.engine.test_steer_placements import CPUS
+from tests.engine.test_auto import CPUS
 from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
 __all__: list[str] = []

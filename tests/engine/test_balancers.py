@@ -11,6 +11,7 @@ import pytest
 from atfnd.engine.command import (
     AskBalancer,
     Command,
+    ForgetBan,
     Log,
     LookAtInterrupts,
 )
@@ -123,6 +124,13 @@ def test_one_that_refuses_counts_as_another_program_and_that_is_logged_once(host
     assert [type(each) for each in host.answer(asked)] == [Log, LookAtInterrupts]
     [asked] = host.read()
     assert [type(each) for each in host.answer(asked, "it does not listen")] == [Log]
+
+
+def test_bans_end_with_their_irqbalance_and_are_none_of_another(host: Host) -> None:
+    host.find(PID, OTHER)
+    assert host.read(*OURS, pid=OTHER, bans=HELD) == []
+    host.find(OTHER)
+    assert host.read(pid=OTHER, bans=HELD)[:2] == [ForgetBan(each) for each in BANS]
 
 
 def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atfnd.engine.ownership.follow import TERMS as TERMS_IN_USE
 from atfnd.engine.ownership.owner import Follow, Lent, Owned, Owner, Ownership, OwnerTerms, assign
 from atfnd.engine.ownership.shares import tenants_of
 from atfnd.model import Thread
@@ -37,6 +38,12 @@ def look(
 
 def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
     assert look(owned((0, 7)), owner(7, cpu=3, used_ns=NOW_NS - 1000)) == ({0: 7}, [])
+
+
+def test_a_few_bytes_more_take_no_queue() -> None:
+    before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=4), owner(2, 1, load=99))
+    assert look(before, *old, owner(3, 2, load=8))[0] == {0: 1, 1: 2}
+    assert look(before, *old, owner(3, 2, load=9))[0] == {0: 3, 1: 2}
 
 
 def test_a_queue_is_not_taken_from_who_has_just_got_it() -> None:
@@ -107,6 +114,23 @@ def test_a_thread_that_wanders_owns_nothing_and_counts_among_the_many() -> None:
     assert look(owned(), owner(1, 0), lent=lent)[0] == {0: 1}
     assert look(owned(), owner(1, 0), *wanderers, lent=lent)[0] == {}
     assert lent.crowded
+
+
+def test_others_that_come_to_each_queue_that_follows_a_thread_do_not_drive_it_on_for_ever() -> None:
+    """Three threads on CPU 2, where one owns queue 2. The flows of another one are led to whichever
+    other queue is delivered there: that of the third, which then owns it no more."""
+    terms, lent, ownership = TERMS_IN_USE, Lent(homes={0: 0, 1: 1, 2: 2}), owned((2, 6))
+    queues: dict[int, int | None] = {0: 0, 1: 1, 2: 2}
+    moves_ns = list[int]()
+    for now_ns in range(0, 120_000_000_000, 200_000_000):
+        guests = next((queue for queue in (0, 1) if queues[queue] == 2), 2)
+        third = owner(7, 2, 90, now_ns)._replace(avoids=frozenset({guests}))
+        owners = owner(6, 2, 100, now_ns), third
+        ownership, follows = assign(ownership, owners, queues, ONLINE, terms, now_ns, lent)
+        queues |= {each.queue: each.cpu for each in follows}
+        moves_ns += [now_ns for _ in follows]
+    assert len([at_ns for at_ns in moves_ns if at_ns > 60_000_000_000]) <= 4
+    assert lent.shared.keys() == {("thread", 7)}
 
 
 AT_NS = 10**10

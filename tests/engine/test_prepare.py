@@ -34,8 +34,8 @@ from atfnd.model import (
     Topology,
 )
 from atfnd.model.rests import Rest
+from tests.engine.test_auto import CPUS
 from tests.engine.test_steer import memory
-from tests.engine.test_steer_placements import CPUS
 from tests.serve.published import topology
 from tests.values import NIC, RULE, flow, key, seen
 

@@ -110,6 +110,18 @@ def test_a_move_that_is_under_way_comes_to_its_end_first() -> None:
     assert (action.kind, action.location) == (ActionKind.DELETE, 1)
 
 
+def test_a_rewrite_whose_rule_was_lost_before_its_turn_is_not_written() -> None:
+    memory = remembering(steered(1))
+    renew(policy(), lambda flow: None, memory, resting)
+    [kept] = renew(policy(), lambda flow: "rest", memory, under_way)
+    memory.table.put(steered(1)._replace(location=None, target_queue=None))
+    late = audit.outlived(kept, memory, 6)
+    assert late is not None
+    assert (late.errno, late.location) == (errno.ENOENT, None)
+    audit.record(late, memory)
+    assert memory.table.take_due(10**12) == [key(1)]  # it gets a rule of its own
+
+
 def test_the_delete_of_a_closed_sockets_filter_is_not_revoked() -> None:
     memory = remembering(steered(1))
     renew(policy(), lambda flow: None, memory, resting)

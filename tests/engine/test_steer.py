@@ -155,15 +155,14 @@ def test_an_adopted_flow_is_reported_anew_when_another_policy_wants_flows_elsewh
 
 def test_a_full_table_forgets_only_as_many_idle_flows_as_make_it_less_full() -> None:
     """T_delete grows as the table empties: one audit does not forget them all."""
-    second_ns = LATER_NS
-    known = memory_of(FlowTable(100), one_rule(100, second_ns))
+    known = memory_of(FlowTable(100), one_rule(100, LATER_NS))
     for number in range(100):
-        known.table.put(flow(number, used_ns=99 * second_ns + second_ns // 2))
+        known.table.put(flow(number, used_ns=99 * LATER_NS + LATER_NS // 2))
     uses = [SocketUse(1000 + number, key(number), 1, 101, 1, 0) for number in range(100)]
-    audit.check_sockets(uses, {"nic": NIC}, known, 100 * second_ns)
+    audit.check_sockets(uses, {"nic": NIC}, known, 100 * LATER_NS)
     left = len(known.table)
-    rests_ns = [t_delete_in_force_ns(second_ns, count, 100) for count in (left, left + 1)]
-    assert rests_ns[1] < second_ns // 2 <= rests_ns[0]
+    rests_ns = [t_delete_in_force_ns(LATER_NS, count, 100) for count in (left, left + 1)]
+    assert rests_ns[1] < LATER_NS // 2 <= rests_ns[0]
 
 
 def test_a_filter_is_worth_more_from_another_node_than_from_another_core() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -97,6 +98,12 @@ KEEPS = replace(
 )
 
 
+def test_kept_rfs_that_an_earlier_run_switched_off_comes_back() -> None:
+    known = memory(replace(KEEPS, settings={**KEEPS.settings, "rps-flow-cnt:1": "0"}), rfs=False)
+    unowned.taken_over(known.nics["nic"].view, {"rps-flow-cnt:1": "1024"}, known, NOW_NS)
+    assert asked(known) == {"rps-flow-cnt:1": "1024"}
+
+
 def test_each_time_that_it_is_soon_switched_off_again_it_stays_off_for_longer() -> None:
     known, at_ns, rests = memory(), NOW_NS, []
     for _ in range(4):
@@ -141,6 +148,16 @@ def test_a_flow_that_is_used_and_handed_on_keeps_rfs_on_its_queue(
     assert asked(known, LATER_NS) == ({} if stays else {"rps-flow-cnt:1": "0"})
 
 
+def test_what_was_refused_is_tried_again_later_each_time() -> None:
+    known, at_ns = memory(), NOW_NS
+    for seconds in (1, 2, 4):
+        heard(known, 1, at_ns)
+        assert "rps-flow-cnt:1" in carried_out(known, at_ns, errno.EAGAIN)
+        at_ns += seconds * 10**9
+        heard(known, 1, at_ns - 1)
+        assert asked(known, at_ns - 1) == {}
+
+
 @pytest.mark.parametrize(
     ("homes", "gets"),
     [({1: 0}, False), ({0: 0, 1: 2, 2: 1, 3: 3}, True)],
@@ -183,12 +200,6 @@ def test_arming_leaves_rfs_to_the_partner_where_it_may_be_one() -> None:
     assert off == [1, 0, 1, 1, 0, 3]
 
 
-def test_rfs_that_another_program_set_up_is_left_as_it_is() -> None:
-    known = memory(replace(ARMED, settings=OFF | {"rps-flow-cnt:2": ON}))
-    heard(known)
-    assert asked(known) == {RFS_TABLE: "32768", "rps-flow-cnt:1": ON}
-
-
 @pytest.mark.parametrize("method", [SteeringMethod.FILTERS, SteeringMethod.RSS, SteeringMethod.RFS])
 def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off(method: SteeringMethod) -> None:
     """Unless it steers the whole NIC."""
@@ -201,19 +212,15 @@ def test_rfs_that_an_earlier_run_left_on_is_ours_to_switch_off(method: SteeringM
     assert asked(known) | asked(known, NOW_NS + unowned.REST_NS) == off
 
 
-def reported(engine: Engine, home: Distance, app_cpu: int = 3) -> list[str]:
-    """What is begun when a flow of thread 7 is reported, which arrives on CPU 1 by queue 1."""
-    event = seen(1, app_cpu, rx_cpu=1, home=home, napi_id=101, pinned=False)
-    said = engine.handle(SocketReported("nic", event, RULE, None), NOW_NS)
-    begun = [each for command in said if isinstance(command, Begin) for each in command.wanted]
-    return [each.action.setting or each.action.kind.value for each in begun]
-
-
 @pytest.mark.parametrize("app_cpu", [0, 3])  # in the cache of CPU 1, and in the other
 def test_a_thread_that_wanders_within_a_cache_gets_rfs_and_no_filter(app_cpu: int) -> None:
+    """Its flow arrives on CPU 1 by queue 1."""
     known = memory()
     known.know_cpus(TWO_CACHES)
-    assert reported(Engine(known), Distance.LLC, app_cpu) == [RFS_TABLE, "rps-flow-cnt:1"]
+    event = seen(1, app_cpu, rx_cpu=1, home=Distance.LLC, napi_id=101, pinned=False)
+    said = Engine(known).handle(SocketReported("nic", event, RULE, None), NOW_NS)
+    begun = [each for command in said if isinstance(command, Begin) for each in command.wanted]
+    assert [each.action.setting for each in begun] == [RFS_TABLE, "rps-flow-cnt:1"]
     found = known.table.get(key(1))
     assert found is not None
     assert found.location is None

@@ -94,12 +94,6 @@ def test_strict_refuses_what_goes_to_several_queues() -> None:
     assert f"hold: {said} queue" in str(why)
 
 
-def test_a_rule_written_anew_through_rss_is_refused() -> None:
-    anew = wanted()._replace(action=replace(wanted().action, new=0))
-    assert chosen(anew).mechanism is Mechanism.NONE  # in place, nothing changes
-    assert "leave its queue and come back" in str(chosen(anew, K2).why)
-
-
 def test_birth_needs_a_rule_that_is_there_before_the_data() -> None:
     port = PORT._replace(write_ns=100, stages=frozenset({Stage.RPS}))
     new = wanted(ActionKind.INSERT)

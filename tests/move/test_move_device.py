@@ -46,7 +46,6 @@ from tests.move.check import PORT
 from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
 
-SETTING = Action.of_setting("nic", "rps-cpus:0", "0")
 PORT_KEY = key(0)._replace(remote=bytes(4), remote_port=0)
 
 
@@ -122,6 +121,15 @@ def test_a_reset_while_the_write_is_out_waits_for_its_answer(nic: SteppedNic) ->
     assert nic.verdicts() == [Verdict.RESYNC]
 
 
+def test_a_refused_rewrite_that_lost_its_rule_proves_nothing(nic: SteppedNic) -> None:
+    """Its packets come through RSS's queue, which was not quiesced."""
+    held(nic)
+    outcome = Outcome(to(0, Mode.STRICT).action, nic.now_ns, errno.EIO, None, "the NIC said no")
+    nic(Written(outcome, nic.now_ns, nic.now_ns))
+    assert moving(nic).broken is not None
+    assert moving(nic).targets == frozenset({2})
+
+
 def test_what_is_in_rsss_queue_may_take_longest_to_arrive(nic: SteppedNic) -> None:
     slow = (*PORT.rings[:2], PORT.rings[2]._replace(rx_usecs=100))
     nic.device = nic.device._replace(port=PORT._replace(rings=slow, actuator=Actuator.LONG_GAP))
@@ -172,15 +180,6 @@ def test_a_socket_that_closes_ends_what_was_not_written(nic: SteppedNic) -> None
     nic(to(0, Mode.IMMEDIATE))
     nic(FlowClosed(key(0)))
     assert moving(nic).phase is Phase.COMMIT
-
-
-def test_one_write_a_flow_at_a_time(nic: SteppedNic) -> None:
-    first = to(0, Mode.IMMEDIATE)
-    nic(first)
-    assert nic(to(0, Mode.IMMEDIATE, new=2)) == ()
-    nic.written(first)
-    nic(TimerDue(), TIMES.verify_ns)
-    assert nic.verdicts() == [Verdict.QUIET, Verdict.DEFERRED]  # decided before the first was done
 
 
 def test_a_move_that_waits_is_decided_again_when_its_port_s_filter_goes(nic: SteppedNic) -> None:
@@ -482,10 +481,6 @@ def written(nic: SteppedNic) -> list[object]:
     return [each.queue if each.key is None else each.key for each in writes]
 
 
-def action_of(command: object) -> Action | None:
-    return command.action if isinstance(command, Write) else None
-
-
 def test_a_flow_waits_while_a_queue_that_it_leaves_or_comes_to_changes_its_cpu() -> None:
     """Where it comes from is not known: while any does."""
     from_0 = frozenset({0})
@@ -525,7 +520,8 @@ def test_a_refused_write_leaves_what_waits_as_it_was_decided() -> None:
         nic(to(1, Mode.IMMEDIATE, new=2))
         nic.written(first, code)
         assert nic.verdicts() == verdicts
-        assert [each.new for each in map(action_of, nic.commands) if each] == [2] * (code != 0)
+        writes = [each.action for each in nic.commands if isinstance(each, Write)]
+        assert [each.new for each in writes] == [2] * (code != 0)
 
 
 # What the end of a move teaches of T_A.

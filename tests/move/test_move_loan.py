@@ -10,7 +10,7 @@ import pytest
 
 from atfnd.model import Action, ActionKind, Outcome
 from atfnd.model.reason import Code
-from atfnd.move.choose import choose, switch_loan
+from atfnd.move.choose import switch_loan
 from atfnd.move.command import Command, Ended, Hold, Watch, Write
 from atfnd.move.device import NicMoves, due_ns
 from atfnd.move.event import (
@@ -25,7 +25,7 @@ from atfnd.move.event import (
 )
 from atfnd.move.loan import BORROWED, GIVEN_BACK
 from atfnd.move.port import NO_THREAD, Port, Stage, lent
-from atfnd.move.verdict import Mechanism, Mode, Verdict
+from atfnd.move.verdict import Mode, Verdict
 from tests.move.check import LENDS, PORT
 from tests.move.stepped import TIMES, SteppedNic, to
 from tests.values import key
@@ -265,12 +265,6 @@ def test_a_timer_that_is_set_already_runs_out_first() -> None:
     assert lent_port.rings[1] == KEEPS.rings[1]
 
 
-def test_the_new_ring_may_keep_its_timer() -> None:
-    rings = (PORT.rings[0], *KEEPS.rings[1:])
-    choice = choose(to(0, Mode.STRICT), PORT._replace(rings=rings), TIMES, 0)
-    assert (choice.mechanism, dict(choice.loan)) == (Mechanism.HOLD, {})
-
-
 def follows(queue: int = 0) -> Wanted:
     action = Action(ActionKind.QUEUE_CPU, "eth0", None, None, 0, 3, Code.UNSAID(), "", queue)
     return Wanted(action, Mode.STRICT, frozenset({queue}))
@@ -400,15 +394,6 @@ def test_a_move_waits_for_the_switch_and_is_held_by_its_loan(nic: SteppedNic) ->
     assert nic(to(0, Mode.STRICT)) == ()
     assert held(done(nic, BORROWED)) == []
     assert held(done(nic, ON, name="rps-flow-cnt:2")) == [1]
-
-
-def test_a_queue_that_has_a_thread_by_now_needs_none(nic: SteppedNic) -> None:
-    turned(nic)
-    nic(TimerDue(), TIMES.loan_linger_ns)
-    done(nic, GIVEN_BACK)
-    want(nic, rfs(1))
-    nic(PortChanged(PORT))
-    assert switched(nic(TimerDue())) == [("rps-flow-cnt:1", ON)]
 
 
 def test_only_a_switch_of_rfs_needs_a_thread() -> None:

@@ -56,14 +56,7 @@ class Kernel:
         self.quiesced.discard(queue)
         return unbroken
 
-    def watch(
-        self,
-        key: FlowKey,
-        origins: frozenset[int],
-        targets: frozenset[int],
-        through: frozenset[int],
-        cookie: int | None,
-    ) -> None: ...
+    def watch(self, *of: object, **named: object) -> None: ...
 
     def unwatch(self, key: FlowKey) -> None: ...
 
