@@ -41,26 +41,27 @@ NO_LAB = unique_name()
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "said"),
     [
-        ([], 2, "atfnd: no NIC to steer\nhint: "),
-        (["--nic", "nosuch0"], 2, "atfnd: no interface 'nosuch0' here\nhint: there are: lo"),
-        (["--nic", f"lab:{NO_LAB}"], 2,
+        ([], "atfnd: no NIC to steer\nhint: "),
+        (["--nic", "nosuch0"], "atfnd: no interface 'nosuch0' here\nhint: there are: lo"),
+        (["--nic", f"lab:{NO_LAB}"],
          f"atfnd: lab {NO_LAB} is not up\nhint: atfnd lab up --name {NO_LAB}\n"),
-        (["--nic", "NIC", "--arm", "NIC", "--nic", "nosuch0"], 2,
+        (["--nic", "NIC", "--arm", "NIC", "--nic", "nosuch0"],
          "atfnd: no interface 'nosuch0' here"),
-        (["--nic", "NIC", "--arm", "eth7"], 2,
+        (["--nic", "NIC", "--arm", "eth7"],
          "atfnd: --arm eth7: it is not among the NICs\nhint: add --nic eth7\n"),
+        (["--nic", "NIC", "--observer", "ebpf"], "'ebpf' is not one of"),
     ],
-    ids=["none", "unknown", "lab", "one good", "not watched"],
+    ids=["none", "unknown", "lab", "one good", "not watched", "observer"],
 )  # fmt: skip
-def test_interfaces_that_cannot_be_watched(
-    daemon: Daemon, shared_lab: Lab, options: list[str], code: int, said: str
+def test_options_that_cannot_be(
+    daemon: Daemon, shared_lab: Lab, options: list[str], said: str
 ) -> None:
     name = shared_lab.nic.name
     found = refused(daemon, shared_lab, *(each.replace("NIC", name) for each in options))
-    assert found[0] == code
-    assert found[1].startswith(said)
+    assert found[0] == 2
+    assert said in found[1]
 
 
 def test_not_root(daemon: Daemon, shared_lab: Lab) -> None:
@@ -68,44 +69,23 @@ def test_not_root(daemon: Daemon, shared_lab: Lab) -> None:
     assert (code, said) == (1, "atfnd: this needs root\nhint: run it with sudo\n")
 
 
-@pytest.mark.parametrize("options", [["--observer", "ebpf"], ["--nosuch"], ["unwanted"]])
-def test_a_malformed_option(daemon: Daemon, shared_lab: Lab, options: list[str]) -> None:
-    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name, *options)
-    assert code == 2
-    assert options[0].lstrip("-") in said
-
-
 @pytest.mark.parametrize(
-    ("text", "place", "words"),
+    ("text", "said"),
     [
-        ("version: 1\nflows:\n  - nmae: x\n", ":3:5", "nmae"),
-        ("version: 1\nflows: [\n", ":3:1", ""),
+        ("version: 1\nflows:\n  - nmae: x\n", ":3:5: unknown key `nmae`"),
+        (None, ": cannot be read: No such file or directory"),
     ],
 )
-def test_a_malformed_policy(
-    daemon: Daemon, shared_lab: Lab, text: str, place: str, words: str
+def test_a_policy_that_is_none(
+    daemon: Daemon, shared_lab: Lab, text: str | None, said: str
 ) -> None:
-    daemon.config.write_text(text)
-    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name)
-    assert code == 2
-    assert f"{daemon.config}{place}: " in said
-    assert words in said
-    assert not daemon.run_dir.exists()
-
-
-def test_a_policy_that_is_not_there(daemon: Daemon, shared_lab: Lab) -> None:
     daemon.config.unlink()
-    code, said = refused(daemon, shared_lab, "--nic", shared_lab.nic.name)
+    if text is not None:
+        daemon.config.write_text(text)
+    code, complaint = refused(daemon, shared_lab, "--nic", shared_lab.nic.name)
     assert code == 2
-    assert f"{daemon.config}: cannot be read: No such file or directory" in said
-
-
-def test_a_run_dir_that_cannot_be(daemon: Daemon, shared_lab: Lab, tmp_path: Path) -> None:
-    daemon.run_dir = tmp_path / "atfnd.yaml"  # a file
-    before = standing(shared_lab)
-    code = daemon.spawn("--nic", shared_lab.nic.name).wait(60)
-    assert (code, standing(shared_lab)) == (2, before)
-    assert daemon.said().startswith(f"atfnd: {daemon.run_dir}: File exists\nhint: ")
+    assert f"{daemon.config}{said}" in complaint
+    assert not daemon.run_dir.exists()
 
 
 def test_a_second_daemon_on_the_same_run_dir(daemon: Daemon, shared_lab: Lab) -> None:

@@ -31,17 +31,14 @@ def refused(run_dir: Path) -> OperatorError:
 
 
 @pytest.mark.parametrize("name", ["lock", "filters.journal", "originals.journal", "orders.journal"])
-def test_a_link_in_it_is_not_followed(tmp_path: Path, run_dir: Path, name: str) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.write_text("of another program\n")
-    (run_dir / name).symlink_to(theirs)
-    assert refused(run_dir).message == f"{run_dir / name}: it is a symbolic link"
-    assert theirs.read_text() == "of another program\n"
-
-
-@pytest.mark.parametrize("name", ["lock", "filters.journal", "originals.journal", "orders.journal"])
 @pytest.mark.parametrize(
-    ("make", "kind"), [(os.mkfifo, "fifo"), (os.mkdir, "directory")], ids=["fifo", "directory"]
+    ("make", "kind"),
+    [
+        (os.mkfifo, "fifo"),
+        (os.mkdir, "directory"),
+        (lambda path: path.symlink_to("/dev/null"), "it is a symbolic link"),
+    ],
+    ids=["fifo", "directory", "link"],
 )
 def test_what_is_no_file_is_refused_at_once(
     run_dir: Path, name: str, make: Callable[[Path], None], kind: str
@@ -52,29 +49,14 @@ def test_what_is_no_file_is_refused_at_once(
     assert kind in message.lower()
 
 
-@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
-def test_one_that_others_may_write_is_refused(run_dir: Path, mode: int) -> None:
-    run_dir.chmod(mode)
-    refusal = refused(run_dir)
-    assert refusal.message.startswith(f"others may write {run_dir}")
-    assert refusal.hint == f"chmod go-w {run_dir}"
-    assert list(run_dir.iterdir()) == []
-    run_dir.chmod(0o755)
-    restore(run_dir)
-
-
-def test_one_of_somebody_else_is_refused(run_dir: Path) -> None:
-    os.chown(run_dir, 12345, -1)
-    refusal = refused(run_dir)
-    assert refusal.message.startswith(f"{run_dir} belongs to uid 12345")
-    assert refusal.hint == f"chown root {run_dir}"
-
-
-def test_one_in_a_folder_that_others_may_write_is_refused(run_dir: Path) -> None:
-    run_dir.parent.chmod(0o777)
-    refusal = refused(run_dir)
-    assert refusal.hint == f"chmod go-w {run_dir.parent}"
-    run_dir.parent.chmod(0o1777)  # as /tmp: others may not replace what is ours
+def test_one_that_others_may_write_is_refused(run_dir: Path) -> None:
+    for path in (run_dir, run_dir.parent):
+        path.chmod(0o777)
+        refusal = refused(run_dir)
+        assert refusal.message.startswith(f"others may write {path}")
+        assert refusal.hint == f"chmod go-w {path}"
+        assert list(run_dir.iterdir()) == []
+        path.chmod(0o755)
     restore(run_dir)
 
 
