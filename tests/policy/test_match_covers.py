@@ -38,8 +38,7 @@ def nets(*written: str) -> tuple[Network, ...]:
     return tuple(map(network, written))
 
 
-# What the earlier rule asks for, and what a later one does of which it has all. Drawn rules show
-# that no more is said than is so; what they never ask for is below these.
+# What the earlier rule asks for, and what a later one does of which it has all, or not all.
 COVERED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"ports": ((443, 443),)}),
     ({"protocols": ALL}, {"ports": ((443, 443),)}),
@@ -62,6 +61,12 @@ COVERED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"min_rate_bit_s": 1}),
 ]
 NOT_COVERED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"protocols": TCP}, {"protocols": TCP | UDP}),
+    ({"ports": ((6, 9), (1, 4))}, {"ports": ((3, 7),)}),
+    ({"local": nets("10.1.0.0/16")}, {"local": nets("10.0.0.0/8")}),
+    ({"users": frozenset({2})}, {"users": frozenset({1, 2})}),
+    ({"units": ("*",)}, {"units": ("!a.service",)}),  # a process in no unit
+    ({"units": ("!a.service",)}, {"units": ("b.service",)}),  # it may be in both
     ({"remote": nets("0.0.0.0/0")}, {"remote": nets("::/96")}),
     ({"remote": nets("0.0.0.0/0", "::/0")}, {}),  # what is not bound is in no network
     ({"processes": ("*",)}, {}),  # a name that is not known
@@ -171,3 +176,17 @@ def test_an_interface_rule_has_all_of_another(
     assert covers_interfaces(replace(rule, armed=False), replace(other, armed=False))
     # A driver that is not known falls under the later one.
     assert covers_interfaces(rule, replace(other, armed=False)) is (driver is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "later"),
+    [
+        ("eth*|!eth0", "eth1*"),  # nothing is said of what is not certain
+        ("eth*", "!eth0"),
+        ("!eth0", "eth0|ens1"),
+        ("!eth0|!eth1", "!eth0"),
+    ],
+)
+def test_an_interface_rule_has_not_all_of_another(name: str, later: str) -> None:
+    rule, other = (for_driver(None, armed=True, name=each) for each in (name, later))
+    assert not covers_interfaces(rule, other)
