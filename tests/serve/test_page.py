@@ -33,11 +33,10 @@ def test_it_shows_the_same_as_the_socket(port: int) -> None:
     assert (answer.status, json.loads(answer.body)["pid"]) == (200, 4242)
     rows = ask(port, "/v1/flows/stream").body.splitlines()
     assert [json.loads(row)["comm"] for row in rows] == ["iperf3"] * 3
-    assert json.loads(ask(port, "/v1/queues").body)["queues"][0]["nic"] == "lab:lab"
     samples = json.loads(ask(port, "/v1/history").body)["samples"]
     assert [each["locality"] for each in samples] == [None, 0.25, 0.5, 0.98, 0.98]
-    assert json.loads(ask(port, "/v1/topology").body)["cpus"]
-    assert json.loads(ask(port, "/v1/cpu-time").body)["cpus"][1]["busy_ns"] == 10**9
+    for path in loopback.READ:
+        assert ask(port, path).status == 200
 
 
 def test_doctor_looks_once_a_minute_and_only_what_is_in_the_way_is_shown(port: int) -> None:
@@ -64,9 +63,7 @@ def test_every_file_is_there_and_names_no_other_place(port: int) -> None:
         assert ask(port, file, "HEAD").status == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/page.js", "/v1/status", "/v1/flows/stream", "/no", "/v1/nics"]
-)
+@pytest.mark.parametrize("path", ["/", "/page.js", "/v1/status", "/v1/flows/stream", "/no"])
 def test_no_answer_may_be_framed_sniffed_or_read_by_another_site(port: int, path: str) -> None:
     headers = ask(port, path, Origin="http://evil.example").headers
     policy = dict(each.split(" ", 1) for each in headers["content-security-policy"].split("; "))
@@ -80,9 +77,7 @@ def test_no_answer_may_be_framed_sniffed_or_read_by_another_site(port: int, path
     assert not [name for name in headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8650", "127.0.0.1:1", "[::1]:8650", "localhost:65535"]
-)
+@pytest.mark.parametrize("host", ["LOCALHOST:8650", "127.0.0.1:1", "[::1]:8650", "localhost"])
 def test_our_names(port: int, host: str) -> None:
     """Also behind a port that ssh forwards."""
     assert ask(port, "/", Host=host).status == 200
@@ -117,12 +112,8 @@ def test_nothing_can_be_changed(port: int, method: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/nics", "/v1/filters", "/v1/events", "/v1/events/stream",
-     "/v1/pairs", "/v1/pairs/explain",
-     "/v1/explain?flow=1", "/v1/policy", "/v1/plan", "/v1/record", "/v1/doctor",
-     "/v1/doctor?nic=lo",
-     "/v1/openapi.yaml", "/metrics", "/v1/disarm", "/index.html",
-     "/../http.py", "/%2e%2e/http.py", "/page/page.js", "/favicon.ico"],
+    ["/v1/nics", "/v1/events/stream", "/v1/explain?flow=1", "/v1/record", "/v1/doctor?nic=lo",
+     "/metrics", "/v1/disarm", "/index.html", "/../http.py", "/%2e%2e/http.py"],
 )  # fmt: skip
 def test_nothing_else_can_be_read(port: int, path: str) -> None:
     assert ask(port, path).status == 404
@@ -197,21 +188,16 @@ def test_too_many_clients(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ask(port, "/").status == 503
 
 
-def answered(port: int, head: bytes) -> bytes:
-    """All that is answered until the connection is closed."""
-    with socket.create_connection(("127.0.0.1", port), 30) as client:
-        client.sendall(head)
-        return b"".join(iter(lambda: client.recv(1 << 16), b""))
-
-
-@pytest.mark.parametrize("path", [b"/", b"/v1/status", b"/nowhere"])
-@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize("start", [b"GET /", b"GET /v1/status", b"POST /nowhere"])
 def test_nothing_strange_may_be_expected(
-    port: int, caplog: pytest.LogCaptureFixture, path: bytes, method: bytes
+    port: int, caplog: pytest.LogCaptureFixture, start: bytes
 ) -> None:
-    head = b"%b %b HTTP/1.1\r\nHost: localhost\r\nExpect: %b\r\n\r\n"
     for expected in (b"\xff", b"\xed\xb3\xbf", b"tea"):
-        assert answered(port, head % (method, path, expected)).startswith(b"HTTP/1.1 417 ")
+        with socket.create_connection(("127.0.0.1", port), 30) as client:
+            client.sendall(
+                b"%b HTTP/1.1\r\nHost: localhost\r\nExpect: %b\r\n\r\n" % (start, expected)
+            )
+            assert client.recv(13) == b"HTTP/1.1 417 "
     assert caplog.records == []
 
 
