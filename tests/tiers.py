@@ -99,7 +99,6 @@ LONG = (
     "test_ending",
     "test_ctl_exit",
     "test_bad_start",
-    "test_page_daemon",
     "test_restore",
     "test_placements",
     "test_link",
