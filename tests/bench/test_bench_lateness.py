@@ -30,9 +30,3 @@ def test_other_numbers_than_were_reported_are_a_disagreement_unless_nobody_looke
     assert seen([moved(1, 10, reported=0)], one).disagreed == 1
     assert seen([moved(1, 10, reported=1)], []).disagreed == 1
     assert seen([moved(1, 10, reported=None)], one).disagreed == 0
-
-
-def test_a_move_of_all_flows_may_be_late_for_any() -> None:
-    moves = [moved(None, at, reported=None) for at in (50, 60, 70)]
-    found = seen(moves, [late(1, 55), late(2, 56), late(2, 71)])
-    assert (found.stray, found.reordered) == (0, Counter(x=2))

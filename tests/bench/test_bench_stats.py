@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.stats import median, proportion, quantile, ratios
+from bench.stats import median, quantile, ratios
 
 finite = st.floats(-1e9, 1e9, allow_nan=False, allow_infinity=False)
 samples = st.lists(finite, min_size=1, max_size=200)
@@ -43,20 +43,3 @@ def test_ratios_are_of_rounds_of_both() -> None:
     assert ratios([2.0, 6.0, 20.0], [1.0, 2.0, 5.0])[:3] == (3.0, 2.0, 4.0)
     with pytest.raises(ValueError, match="longer"):
         ratios([1.0], [1.0, 2.0])
-
-
-@pytest.mark.parametrize(
-    ("count", "n", "low", "high"),
-    [
-        # Clopper and Pearson's tables; none of n is one-sided
-        (3, 10, 0.0667, 0.6525),
-        (1, 1000, 2.53e-5, 5.56e-3),
-        (0, 100_000, 0.0, 2.996e-5),
-        (10, 10, 0.7411, 1.0),
-    ],
-)
-def test_a_share_has_its_exact_interval(count: int, n: int, low: float, high: float) -> None:
-    found = proportion(count, n)
-    assert found.value == count / n
-    assert found.low == pytest.approx(low, rel=2e-3)
-    assert found.high == pytest.approx(high, rel=2e-3)

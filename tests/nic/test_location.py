@@ -60,3 +60,12 @@ def test_which_filters_are_for_many() -> None:
     assert is_wide(Match(4, 6, there, 24, here, 32, None, 443))  # another program's
     assert is_wide(Match(4, 17, None, 0, here, 32, None, None))
     assert not is_wide(Match(4, 6, there, 32, here, 32, 9, 443))
+
+
+def test_each_kind_may_enter_the_places_of_the_other_where_it_does_not_lose() -> None:
+    assert place({31: False}, 32, True) is None  # a port's is not put before another one
+    below = dict.fromkeys(range(30), False)
+    assert place(below, 32, False) == 30
+    assert place(below | {30: False}, 32, False) == 31
+    assert place(below | {30: True}, 32, False) is None
+    assert place(below | {31: True}, 32, False) == 30

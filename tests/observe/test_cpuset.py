@@ -70,3 +70,9 @@ def test_a_process_uses_the_cpu_that_it_ran_on_last_if_it_still_may() -> None:
         assert not uses(FIRST)
         process.communicate()
         assert not uses(FIRST)
+
+
+def test_threads_of_the_kernel_are_none() -> None:
+    kernel = {each.pid for each in cpu_users(os.sched_getaffinity(0)) if each.comm == "kthreadd"}
+    assert not kernel
+    assert cpu_users(frozenset()) == ()

@@ -98,3 +98,16 @@ def test_a_nic_that_cannot_be_read_leaves_no_descriptor_open() -> None:
     assert set(os.listdir("/proc/self/fd")) == before
     assert refusal.value.errno == errno.EIO
     NicWatch(cast(Nic, nic)).close()
+
+
+def test_only_a_link_that_is_wanted_and_not_watched_may_have_come(
+    here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {1: "lo", 2: "veth7", 3: "eth0"}
+    monkeypatch.setattr(module, "link", lambda netns, ifindex: Link(names[ifindex], None))
+    wanted = Interfaces(["eth*"], watched)
+    assert not wanted.may_have_come({1, 2}, ())
+    assert not wanted.may_have_come({3}, {"eth0"})
+    assert wanted.may_have_come({2, 3}, ())
+    assert wanted.may_have_come(None, {"eth0"})
+    wanted.close()

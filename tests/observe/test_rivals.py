@@ -165,3 +165,14 @@ def test_an_irqbalance_that_does_not_answer_says_nothing(tmp_path: Path) -> None
         silent.bind("\0irqbalance1234568.sock")
         silent.listen()
         assert spared(1234568, tmp_path) is None
+
+
+@pytest.mark.parametrize("name", ["irqbalanced", os.fsdecode(b"\xff\xfe")])
+def test_another_name_is_another_process(tmp_path: Path, name: str) -> None:
+    with decoy(tmp_path, name) as pid:
+        assert found(pid) == []
+
+
+def test_bpftune(tmp_path: Path) -> None:
+    with decoy(tmp_path, "bpftune") as pid:
+        assert found(pid, tmp_path) == [Rival("bpftune", pid)]

@@ -106,3 +106,8 @@ def test_what_the_kernel_does_not_know_is_none(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "devices/system/cpu/cpu0/cache")
     assert topology(tmp_path).cpus[0].llc == ()
     assert topology(tmp_path / "nowhere") == Topology(())
+
+
+def test_cpus_come_in_number_order(tmp_path: Path) -> None:
+    files = {"cpu/online": "0-11"} | {f"cpu/cpu{i}/topology/core_id": str(i) for i in range(12)}
+    assert [cpu.index for cpu in topology(write(tmp_path, files)).cpus] == list(range(12))

@@ -62,7 +62,7 @@ class Model:
 
     def check(self, journal: UndoJournal) -> None:
         assert journal.held(self.name) == self.held
-        assert journal.manual(self.name) == frozenset(self.manual)
+        assert {*journal.manual(self.name)} == self.manual
         assert journal.life(self.name) == self.life
         assert journal.nics() == ([self.name] if self.held else [])
 
