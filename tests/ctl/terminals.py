@@ -49,9 +49,9 @@ class Terminal:
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", f"-x{width}", f"-y{height}")
 
-    def lines(self, *, colours: bool = False) -> list[str]:
-        """The screen now; with its escape sequences, if wanted."""
-        return self._tmux("capture-pane", "-p", *(["-e"] if colours else [])).splitlines()
+    def lines(self) -> list[str]:
+        """The screen now."""
+        return self._tmux("capture-pane", "-p").splitlines()
 
     def screen(self) -> str:
         return "\n".join(self.lines())

@@ -88,11 +88,6 @@ def test_none_at_all(daemon: Serving) -> None:
     assert done.stdout.startswith("no event yet; the daemon has been up for ")
 
 
-@pytest.mark.parametrize("words", ["--since soon", "--limit 0"])
-def test_what_is_no_time_and_no_number(daemon: Serving, words: str) -> None:
-    assert atfnctl(daemon, "events", *words.split()).returncode == 2
-
-
 def test_follow_begins_with_the_last_of_them(daemon: Serving) -> None:
     stream = Stream(daemon, "events", "--follow", "--limit", "1", "--kind", "setting", "--json")
     until(lambda: stream.has('"seq": 6'), "the last one")

@@ -3,26 +3,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
-import signal
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from atfnd.ctl.measuring import figure_table
 from tests.serve.asking import ATFNCTL, atfnctl, environment, lines
-from tests.serve.published import Serving, serving, three_flows
-from tests.wait import until
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
-        yield running
+from tests.serve.published import Serving
 
 
 def test_a_table_and_a_sentence(daemon: Serving) -> None:
@@ -49,13 +38,11 @@ def test_a_table_and_a_sentence(daemon: Serving) -> None:
 @pytest.mark.parametrize(
     ("unit", "paused", "armed", "shown"),
     [
-        ("ns", 0.5, 0.25, ["ns", "0.5", "0.25", "-0.25"]),
         ("ns", 50_000_000.0, 900.0, ["ms", "50", "0.0009", "-50"]),
         ("us", 1500.0, 900.0, ["ms", "1.5", "0.9", "-0.6"]),
         ("bytes/s", 1.25e9, 2.5e9, ["GB/s", "1.25", "2.5", "+1.25"]),
         ("share", 0.5, 0.75, ["%", "50", "75", "+25"]),
         ("us", None, None, ["us", "-", "-", "-"]),
-        ("us", 123.44, 123.45, ["us", "123", "123", "+0.01"]),
         ("per 1,000 packets", 1234.4, 1234.40001, ["per 1000", "1234", "1234", "+0"]),
     ],
 )
@@ -67,17 +54,6 @@ def test_units(unit: str, paused: float | None, armed: float | None, shown: list
     }  # fmt: skip
     (row,) = figure_table([figure], ("paused", "armed")).rows
     assert row[1:5] == shown
-
-
-def test_another_policy_stands_in_the_place_of_the_pause(daemon: Serving, tmp_path: Path) -> None:
-    said = lines(daemon, "measure", "lab:lab", "--for", "2m", "--against", "/etc/atfnd/other.yaml")
-    assert said[0].split()[2:6] == ["OTHER", "IN", "FORCE", "DIFFERENCE"]
-    assert said[-1].startswith("lab:lab: better than by /etc/atfnd/other.yaml: round trip time -9")
-
-
-def test_json_is_one_object(daemon: Serving) -> None:
-    found = json.loads("\n".join(lines(daemon, "measure", "lab:lab", "--for", "1h", "--json")))
-    assert (found["nic"], found["pairs"], found["verdict"]) == ("lab:lab", 180, "better")
 
 
 def test_it_says_how_far_it_is_on_a_terminal_only(daemon: Serving) -> None:
@@ -99,7 +75,6 @@ def test_it_says_how_far_it_is_on_a_terminal_only(daemon: Serving) -> None:
     [
         (["eth1"], 1, "atfnd: eth1 is not armed: there is nothing to compare\n"),
         (["nope"], 2, "atfnd: no such interface: nope\n"),
-        (["lab:lab", "--for", "ten"], 2, "atfnd: 'ten' is no time\n"),
         (["lab:lab", "--for", "1.5m"], 2, "atfnd: '1.5m' is no time\n"),
         (["lab:lab", "--slot", "0s"], 2, "atfnd: slot=0: not between 1 and 3600\n"),
     ],
@@ -118,17 +93,3 @@ def test_an_early_end_shows_what_is_known_and_why(daemon: Serving) -> None:
     assert done.stdout.endswith(
         "lab:lab: not known: it takes 4 whole pairs of slots, and this is 1\n"
     )
-
-
-def test_ctrl_c_ends_it(daemon: Serving) -> None:
-    daemon.do(lambda: setattr(daemon.source, "endless", True))
-    words = [ATFNCTL, "measure", "lab:lab"]
-    with subprocess.Popen(
-        words, env=environment(daemon), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as client:
-        until(lambda: daemon.source.measured, "it has begun")
-        client.send_signal(signal.SIGINT)
-        said, complaints = client.communicate(timeout=60)
-    assert (client.returncode, said) == (1, b"")
-    assert complaints == b"atfnd: ended early, and the interface is as it was\n"
-    until(lambda: not daemon.source.measured, "the daemon knows", 4)

@@ -10,21 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.serve.asking import ATFNCTL, atfnctl, environment
-from tests.serve.published import Serving, flow, serving, three_flows
+from tests.serve.published import Serving, flow, serving
 from tests.wait import until
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "atfnd.sock", three_flows()) as running:
-        yield running
 
 
 @pytest.mark.parametrize(
@@ -47,12 +39,14 @@ def test_a_reader_that_has_had_enough(daemon: Serving, words: list[str]) -> None
 class Stream:
     """atfnctl running: what it has written so far, until it gets Ctrl-C."""
 
-    def __init__(self, daemon: Serving, *words: str, terminal: bool = False) -> None:
+    def __init__(
+        self, daemon: Serving, *words: str, terminal: bool = False, **variables: str
+    ) -> None:
         self.text = b""
         read, write = pty.openpty() if terminal else os.pipe()
         self.process = subprocess.Popen(
             [ATFNCTL, *words],
-            env=environment(daemon) | {"TERM": "xterm", "COLUMNS": "250"},
+            env=environment(daemon) | {"TERM": "xterm", "COLUMNS": "250"} | variables,
             stdout=write,
             stderr=subprocess.PIPE,
         )
@@ -82,16 +76,6 @@ def test_watch_shows_what_changes_until_ctrl_c(daemon: Serving, terminal: bool) 
     daemon.do(lambda: daemon.source.table.put(flow(7)))
     until(lambda: stream.has("10.9.0.1:7 "), "the new flow")
     assert stream.interrupt() == (0, b"")
-
-
-def test_follow_shows_new_events_until_ctrl_c(daemon: Serving) -> None:
-    stream = Stream(daemon, "events", "--follow", "--after", "1498")
-    until(lambda: stream.has("#1500"), "what is there")
-    event = daemon.source.log[-1]
-    daemon.do(lambda: daemon.source.log.append(replace(event, seq=1501, what="late")))
-    until(lambda: stream.has("late"), "what comes")
-    assert stream.interrupt() == (0, b"")
-    assert len(stream.text.decode().splitlines()) == 3
 
 
 def test_a_start_is_light() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from atfnd.model import NicReads, ReadBytes, Survey
+from atfnd.model import NicReads, ReadBytes
 from tests.serve.asking import ATFNCTL, atfnctl, environment, forked, lines
 from tests.serve.published import Published, Serving, serving
 
@@ -81,22 +81,3 @@ def test_no_interface(daemon: Serving) -> None:
     for verb in ("flows", "queues", "nics", "filters"):
         sentence = "no interface is watched: `atfnctl doctor NIC` says why\n"
         assert on_a_terminal(daemon, verb) == sentence
-
-
-def test_filters_where_the_number_of_slots_is_not_known(daemon: Serving) -> None:
-    def unknown() -> None:
-        nic = daemon.source.views[1]
-        daemon.source.views[1] = replace(nic, caps=replace(nic.caps, filter_slots=None))
-
-    daemon.do(unknown)
-    said = on_a_terminal(daemon, "filters", "--nic", "eth1")
-    assert said == "no filter in eth1 (not armed, steering method filters)\n"
-
-
-def test_gain_where_nobody_read(daemon: Serving) -> None:
-    daemon.do(lambda: setattr(daemon.source, "surveyed", Survey((), 0)))
-    out = on_a_terminal(daemon, "gain").splitlines()
-    assert [line for line in out if line.startswith("no ")] == [
-        "no application read data meanwhile",
-        "no thread read data meanwhile",
-    ]

@@ -92,50 +92,43 @@ def test_at_80_columns_by_24_lines() -> None:
     assert "LAST MOVES" in lines[-5]
     assert lines[-7].startswith("1/40  tcp 10.0.0.1:80 <- 10.0.0.2:4000  eth0  steered  [rest]")
     assert lines[-6].strip() == "its thread runs on CPU 1"
-    assert flow_lines(some(flows=40), Size(80, 24)) == 11
+
+
+ANSWER: Row = {
+    "seconds": 2.0, "why_not": None, "missed_packets": 0, "elsewhere": [], "pairs": [],
+}  # fmt: skip
 
 
 def test_forwarded_packets_instead_of_flows() -> None:
     near = {**a_pair(), "tx_cpu": 2, "distance": "cpu"}
-    answer = {
-        "seconds": 2.0,
-        "why_not": None,
-        "missed_packets": 0,
-        "elsewhere": [],
-        "pairs": [near, a_pair()],
-    }
-    view = View(forwarded=True, at=1)
+    view, answer = View(forwarded=True, at=1), {**ANSWER, "pairs": [near, a_pair()]}
     lines = [each.plain.rstrip() for each in frame(some(), [], view, "", SIZE, answer)]
-    assert lines[1] == "forwarded packets of 2.0 s"
     first = next(n for n, line in enumerate(lines) if line.lstrip().startswith("PKT/S"))
-    assert lines[first].split() == [
-        "PKT/S", "IN", "RXQ", "CPU", "OUT", "TXQ", "TX", "DISTANCE", "BIT/S"
-    ]  # fmt: skip
-    assert lines[first + 1].split() == ["1.5k", "eth0", "2", "2", "eth1", "3", "2", "same", "CPU",
-                                        "12.0M"]  # fmt: skip
-    assert lines[first + 2].split()[-3:] == ["3", "far", "12.0M"]
+    assert [" ".join(line.split()) for line in lines[first : first + 3]] == [
+        "PKT/S IN RXQ CPU OUT TXQ TX DISTANCE BIT/S",
+        "1.5k eth0 2 2 eth1 3 2 same CPU 12.0M",
+        "1.5k eth0 2 2 eth1 3 3 far 12.0M",
+    ]
     assert "2/2  eth0:2 eth1:3" in lines
     assert "  why: atfnctl explain --pair eth0:2 eth1:3" in lines
     assert not any("BIT/Sv" in line for line in lines)
 
 
-def test_forwarded_packets_that_are_not_counted_yet() -> None:
-    def said(answer: Row | None) -> str:
-        return frame(some(), [], View(forwarded=True, paused=True), "", SIZE, answer)[1].plain
-
-    assert said(None).rstrip() == "forwarded packets: asking  PAUSED"
-    answer = {
-        "seconds": 0.0,
-        "why_not": "just begun",
-        "missed_packets": 0,
-        "elsewhere": [],
-        "pairs": [],
-    }
-    assert said(answer).startswith("forwarded packets: just begun")
-    missed = {**answer, "why_not": None, "seconds": 2.0, "missed_packets": 7}
-    assert said(missed).startswith("forwarded packets of 2.0 s, and 7 packets that are not here")
-    other = {**missed, "missed_packets": 0, "elsewhere": [{"netns": "wire", "packets_pps": 3.2}]}
-    assert "of 2.0 s; namespace wire: 3 packets/s" in said(other)
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, ": asking  PAUSED"),
+        ({"why_not": "just begun"}, ": just begun"),
+        ({"missed_packets": 7}, " of 2.0 s, and 7 packets that are not here"),
+        ({"elsewhere": [{"netns": "wire", "packets_pps": 3.2}]},
+         " of 2.0 s; namespace wire: 3 packets/s"),
+    ],
+    ids=range(4),
+)  # fmt: skip
+def test_what_is_said_of_forwarded_packets(answer: Row | None, said: str) -> None:
+    known = None if answer is None else {**ANSWER, **answer}
+    line = frame(some(), [], View(forwarded=True, paused=True), "", SIZE, known)[1].plain
+    assert line.startswith(f"forwarded packets{said}")
 
 
 def test_of_many_cpus_the_busiest_are_shown() -> None:
@@ -184,19 +177,27 @@ def test_addresses_are_whole_at_any_width() -> None:
 
 
 @pytest.mark.parametrize(
-    ("armed", "disarmed", "said"),
-    [([], [], "observed"), (["eth0"], [], "armed"), ([], ["eth0"], "disarmed")],
+    ("queues", "armed", "disarmed", "said"),
+    [
+        (["eth0"], [], [], "eth0 observed"),
+        (["eth0"], ["eth0"], [], "eth0 armed"),
+        (["eth0"], [], ["eth0"], "eth0 disarmed"),
+        ([f"enp{n}s0f0np0" for n in range(9)], ["enp1s0f0np0"], [], "locality 50%  1 of 9 armed"),
+    ],
 )
-def test_how_an_interface_stands(armed: list[str], disarmed: list[str], said: str) -> None:
-    figures = replace(some(), status={**STATUS, "armed": armed, "disarmed": disarmed})
-    assert drawn(figures)[0].rstrip().endswith(f"  eth0 {said}")
+def test_how_interfaces_stand(
+    queues: list[str], armed: list[str], disarmed: list[str], said: str
+) -> None:
+    figures = replace(
+        some(),
+        queues=[QueueFigure(name, 0, 0, None, None) for name in queues],
+        status={**STATUS, "armed": armed, "disarmed": disarmed},
+    )
+    assert drawn(figures)[0].rstrip().endswith(f"  {said}")
 
 
-def test_many_interfaces_and_what_is_left_out() -> None:
-    queues = [QueueFigure(f"enp{n}s0f0np0", 0, 0, None, None) for n in range(9)]
-    figures = replace(some(), queues=queues, status={**STATUS, "armed": ["enp1s0f0np0"]})
-    assert drawn(figures)[0].rstrip().endswith("locality 50%  1 of 9 armed")
-    out = " ".join("\n".join(drawn(figures, View(help=True))).split())
+def test_help_names_what_is_left_out() -> None:
+    out = " ".join("\n".join(drawn(some(), View(help=True))).split())
     assert "left out at this width: TO, PROTO, LOCAL, REMOTE, NIC, RULE" in out
-    wide = "\n".join(drawn(figures, View(help=True), size=Size(200, 24)))
+    wide = "\n".join(drawn(some(), View(help=True), size=Size(200, 24)))
     assert "left out" not in wide

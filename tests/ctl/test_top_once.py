@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,8 +17,8 @@ from atfnd.ctl.top.figures import Series
 from atfnd.ctl.top.look import Looks
 from tests.ctl.terminals import a_terminal
 from tests.ctl.test_ctl_streams import Stream
-from tests.serve.asking import ATFNCTL, atfnctl, environment
-from tests.serve.published import Serving, serving, three_flows
+from tests.serve.asking import ATFNCTL, atfnctl
+from tests.serve.published import Serving, flow, serving, three_flows
 from tests.wait import until
 
 __all__: list[str] = []
@@ -57,11 +54,8 @@ def test_a_pipe_gets_one_frame(daemon: Serving) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("atfnd 0.1.0  3 flows, 3 placed  960Mbit/s  ")
     assert "net   0% app  50%" in lines[1]
-    first = next(n for n, line in enumerate(lines) if line.startswith("BIT/Sv COMM"))
-    rows = [line.split() for line in lines[first + 1 : first + 4]]
-    assert [(row[0], row[1], row[2], row[6 + 1]) for row in rows] == [
-        ("320M", "iperf3", "4120", "yes")
-    ] * 3
+    rows = [line.split() for line in lines if line.lstrip().startswith("320M ")]
+    assert [(row[1], row[2], row[7]) for row in rows] == [("iperf3", "4120", "yes")] * 3
     assert all(line == line.rstrip() for line in lines)
 
 
@@ -90,50 +84,19 @@ def test_what_is_not_known_is_waited_for_and_then_said(tmp_path: Path) -> None:
     assert "  -bit/s  " in done.stdout.splitlines()[0]
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_no_daemon(tmp_path: Path, terminal: bool) -> None:
-    """One line and a hint, on a terminal too, and nothing drawn on it."""
-    ours, its = pty.openpty()
-    done = subprocess.run(
-        [ATFNCTL, "top"], env=environment(tmp_path / "none"), timeout=60, text=True,
-        stdin=its, stdout=its if terminal else subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    os.close(its)
-    assert done.returncode == 3
-    assert done.stderr.startswith("atfnd: atfnd is not running: nothing listens on ")
-    assert done.stderr.count("\n") == 2
-    os.set_blocking(ours, False)
-    with pytest.raises(OSError, match=r"\[Errno 5\]"):
-        os.read(ours, 100)
-    os.close(ours)
+def test_on_a_terminal_nothing_is_drawn_without_a_daemon(tmp_path: Path) -> None:
+    with a_terminal(tmp_path, 160, 24, ATFND_SOCKET=str(tmp_path / "none")) as terminal:
+        terminal.run(f"{ATFNCTL} top; echo ended with $?")
+        screen = terminal.has("nothing listens on ", "ended with 3")
+        assert "q quit" not in screen
 
 
-def test_a_dumb_terminal_has_frames_one_below_the_other(
-    daemon: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    ours, its = pty.openpty()
-    process = subprocess.Popen(
-        [ATFNCTL, "top", "--interval", "0.1"], env=environment(daemon), stdin=its, stdout=its,
-        stderr=its,
-    )  # fmt: skip
-    os.close(its)
-    seen = b""
-    while seen.count(b"LAST MOVES") < 3:
-        seen += os.read(ours, 4096)
-    os.write(ours, b"q")
-    threading.Thread(target=_empty, args=(ours,), daemon=True).start()
-    assert process.wait(30) == 0
-    assert b"\x1b" not in seen
-    assert b"iperf3" in seen
-
-
-def _empty(terminal: int) -> None:
-    try:
-        while os.read(terminal, 4096):
-            pass
-    except OSError:
-        os.close(terminal)
+def test_a_dumb_terminal_has_frames_one_below_the_other(daemon: Serving) -> None:
+    stream = Stream(daemon, "top", "--interval", "0.1", terminal=True, TERM="dumb")
+    until(lambda: stream.has("iperf3") and stream.text.count(b"LAST MOVES") > 2, "three frames")
+    assert stream.interrupt() == (0, b"")
+    assert b"\x1b" not in stream.text
+    assert len([line for line in stream.text.splitlines() if b"LAST MOVES" in line]) > 2
 
 
 def test_ctrl_c_without_a_terminal(tmp_path: Path) -> None:
@@ -160,7 +123,7 @@ def test_a_big_table_is_read_seldom(daemon: Serving) -> None:
     until(lambda: looks.look().flows is not first.flows, "it is read again")
 
 
-def test_forwarded_packets_are_asked_for_while_they_are_shown(
+def test_forwarded_packets_are_asked_for_while_they_are_shown_and_nothing_while_it_is_paused(
     daemon: Serving, tmp_path: Path
 ) -> None:
     wanted = daemon.source.pairs_wanted
@@ -182,6 +145,15 @@ def test_forwarded_packets_are_asked_for_while_they_are_shown(
 
         until(looked_on, "it goes on")
         assert len(wanted) <= asked + 1
+        terminal.press("p")
+        terminal.has("PAUSED")
+        daemon.do(lambda: daemon.source.table.put(flow(7)))
+        for key in ("h", "x", "Down"):
+            terminal.press(key)
+            terminal.has("the other way round" if key == "h" else "PAUSED")
+            assert "3 flows" in terminal.screen()
+        terminal.press("p")
+        terminal.has("4 flows")
 
 
 def test_patience_ends() -> None:

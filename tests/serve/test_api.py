@@ -83,6 +83,12 @@ def test_queues(daemon: Serving) -> None:
     assert {name: third[name] for name in said} == said
 
 
+def test_topology_says_which_queues_a_cpu_serves(daemon: Serving) -> None:
+    cpus = get(daemon, "/v1/topology")["cpus"]
+    assert cpus[3]["queues"] == [{"nic": "lab:lab", "queue": 3}, {"nic": "eth1", "queue": 3}]
+    assert (cpus[3]["smt"], cpus[4]["queues"]) == ([2, 3], [])
+
+
 def test_a_nic_with_its_limits(daemon: Serving) -> None:
     def limit() -> None:
         nic = daemon.source.views[1]
