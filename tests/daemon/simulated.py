@@ -103,14 +103,16 @@ class Simulated:
         self.service.reload()
         self.goes_on()
 
-    def opens(self, nic: int = 0, cpu: int = 1, *, rss: bool = False) -> Socket:
+    def opens(
+        self, nic: int = 0, cpu: int = 1, *, rss: bool = False, interval_ns: int = 5_000_000
+    ) -> Socket:
         """A thread on this CPU uses one more flow, which RSS delivers there, or elsewhere."""
         at = self.here[nic]
         while True:
             self._opened += 1
             remote = b"\x0a\1" + self._opened.to_bytes(2, "big")
             key = FlowKey(Protocol.UDP, at.address, 443, remote, 1000)
-            flow = Flow(self.world, key, 5_000_000, self._opened)
+            flow = Flow(self.world, key, interval_ns, self._opened)
             if (at.rss_queue_of(flow) == cpu) is rss:
                 task = self.machine.task("app", cpu)
                 task.pinned = frozenset({cpu})

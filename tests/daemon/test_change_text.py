@@ -60,14 +60,11 @@ def test_a_change_of_a_setting_says_what_was_before_it() -> None:
         assert (event.old, event.new) == ("0", "20000")
 
 
-def test_a_change_of_a_flow_names_the_flows_rule() -> None:
+def test_a_change_of_a_flow_or_of_the_machine_names_where_the_policy_asks_for_it() -> None:
     insert = Action(ActionKind.INSERT, "nic", key(1), None, None, 1, Code.UNSAID(), RULE.name)
     assert source_of(insert, NIC, POLICY) == RULE.source
     assert source_of(replace(insert, rule_name="gone"), NIC, POLICY) is None
-
-
-def test_a_setting_of_the_whole_machine_names_where_the_policy_asks_for_it() -> None:
-    change = Action.of_setting("nic", "netdev-budget", "2")
-    policy = replace(POLICY, softirq_budget=SoftirqBudget(packets=2, source="f:9"))
-    assert source_of(change, NIC, policy) == "f:9"
-    assert source_of(change, NIC, POLICY) is None
+    budget = Action.of_setting("nic", "netdev-budget", "2")
+    asks = replace(POLICY, softirq_budget=SoftirqBudget(packets=2, source="f:9"))
+    assert source_of(budget, NIC, asks) == "f:9"
+    assert source_of(budget, NIC, POLICY) is None

@@ -55,17 +55,6 @@ class Bed:
         return [event.kind for event in self.log.after(0, 100)]
 
 
-def test_every_count_is_taken_once() -> None:
-    bed = Bed(RULE)
-    for _ in range(3):
-        bed.forwarded.look()
-    assert bed.wants == {bed.forwarded}
-    assert bed.taken == [PairsCounted(COUNT)]
-    bed.found = replace(COUNT, seconds=3.0)
-    bed.forwarded.look()
-    assert len(bed.taken) == 2
-
-
 @pytest.mark.parametrize(
     ("rule", "armed"),
     [
@@ -81,14 +70,6 @@ def test_nothing_is_counted_where_nothing_is_placed(
     bed = Bed(rule, armed)
     bed.forwarded.look()
     assert (bed.wants, bed.taken) == (set(), [])
-
-
-def test_the_count_ends_with_the_rule() -> None:
-    bed = Bed(RULE)
-    bed.forwarded.look()
-    bed.in_force.policy = built_in()
-    bed.forwarded.look()
-    assert bed.wants == set()
 
 
 def test_a_kernel_that_refuses_is_reported_once() -> None:
@@ -115,11 +96,14 @@ def test_what_is_settled_is_counted_seldom_until_it_is_not() -> None:
     assert len(bed.taken) > 20
 
 
-def test_another_policy_ends_the_rest() -> None:
+def test_another_policy_ends_the_rest_and_one_without_the_rule_the_count() -> None:
     bed = Bed(RULE)
     bed.settled = True
     bed.counted(6)
     assert len(bed.taken) == 5
     bed.in_force.policy = replace(bed.in_force.policy)
     bed.counted()
-    assert len(bed.taken) == 6
+    assert (len(bed.taken), bed.wants) == (6, {bed.forwarded})
+    bed.in_force.policy = built_in()
+    bed.forwarded.look()
+    assert bed.wants == set()

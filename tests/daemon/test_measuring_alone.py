@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A measurement whose NIC refuses, flaps or goes; what traffic costs is made up. `test_measuring`
-has what ends it otherwise."""
+has what ends it otherwise. And pairs of slots that say nothing to the guard."""
 
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from atfnd.compare.policies import AT_REST
+from atfnd.daemon.guarding import GuardPace
 from atfnd.errors import OperatorError
 from atfnd.model import (
     Figure,
+    GuardState,
     Measurement,
     MeasuringStep,
     Policy,
@@ -27,16 +31,17 @@ from atfnd.model import (
     SlotReading,
 )
 from tests.daemon.simulated import Simulated, simulated, text_of
+from tests.simulation.nic import WorldInterface
 
 SLOT_S = 1.0
-NAMES = "busy_ns network_ns napi_ns application_ns interrupts handoffs switches sockets"
+NAMES = "busy_ns interrupts handoffs switches sockets"
 NOTHING: dict[str, Any] = dict.fromkeys(NAMES.split())
 ON, PAUSED, OFF = (True, False), (False, True), (False, False)
 
 
 class _Costs:
-    """Every reading is one packet of 1,000 bytes and a millisecond later; half of what is read
-    while it is armed is read locally, and nothing else."""
+    """Every reading is one packet of 1,000 bytes, a nanosecond of CPU time and a millisecond later;
+    half of what is read while it is armed is read locally, and nothing else."""
 
     def __init__(self, nic: object) -> None:
         self.at, self.local, self.open = 0, 0, True
@@ -47,7 +52,10 @@ class _Costs:
         self.local += 500 if view.armed else 0
         said = NOTHING | {"packets": self.at, "bytes": self.at * 1000}
         read = ReadBytes(self.local, self.at * 1000 - self.local)
-        return SlotReading(at_ns=self.at * 10**6, daemon_ns=0, reads=read, **said)
+        return SlotReading(
+            at_ns=self.at * 10**6, network_ns={0: self.at}, napi_ns={}, application_ns={},
+            daemon_ns=0, reads=read, **said,
+        )  # fmt: skip
 
     def close(self) -> None:
         self.open = False
@@ -184,19 +192,48 @@ def test_a_slot_in_which_the_link_was_down_or_reset_is_lost(measured: Measured) 
     ("verb", "stands"),
     [("arm", ON), ("disarm", OFF), ("pause", PAUSED), ("resume", ON), ("restore", OFF)],
 )
-def test_an_order_in_an_armed_slot_ends_it_and_counts(
-    measured: Measured, verb: str, stands: tuple[bool, bool]
+@pytest.mark.parametrize("armed", [True, False])
+def test_an_order_in_an_armed_slot_or_another_one_ends_it_and_counts(
+    measured: Measured, verb: str, stands: tuple[bool, bool], *, armed: bool
 ) -> None:
     given = list[Any]()
 
     def order(step: MeasuringStep) -> None:
-        if step.armed and not given:
+        if step.armed is armed and not given:
             given.append(measured.bed.begin(getattr(measured.bed.daemon.source, verb)("eth0")))
 
     with pytest.raises(OperatorError, match="the operator gave another order"):
         measured.run(order)
     assert measured.stands == stands
     assert measured.bed.service.orders.paused("eth0") is (verb == "pause")
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["the link was down, or is another one", "5 of 10 filters did not come back in time"],
+)
+def test_slots_of_the_guard_that_say_nothing(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """It sets steering aside first, and meanwhile the link flaps, or flows end."""
+    bed, packets = measured.bed, itertools.count(0, 10**6)
+    monkeypatch.setattr(WorldInterface, "read", lambda *_: str(next(packets)))
+    monkeypatch.setattr("atfnd.daemon.guarding.schedule", lambda *_: [False, True])
+    sockets = [bed.opens() for _ in range(10)]
+    bed.until(lambda: bed.filters() == 10)
+    guard = bed.daemon._guarding
+    guard.pace = GuardPace(settle_s=0.5, slot_s=0.5, times=80)
+    bed.until(lambda: measured.policy.flows[0].name == AT_REST)
+    if "filters" in why:
+        bed.until(lambda: not bed.filters())
+        for socket in sockets[:5]:
+            bed.machine.close(socket)
+    else:
+        bed.goes_on(0.6)
+        measured.nic.flap()
+    bed.until(lambda: guard.shown("eth0").why == why)
+    shown = guard.shown("eth0")
+    assert (shown.state, shown.pairs, shown.lost) == (GuardState.BLIND, 0, 1)
 
 
 def test_an_order_for_another_nic_does_not(measured: Measured) -> None:
@@ -275,14 +312,15 @@ class TestAgainstAnotherPolicy:
         with pytest.raises(OperatorError, match="not to be trusted"):
             self.measured.run(against=self.file)
 
-    def test_one_that_is_loaded_in_a_slot_of_the_other_one_stays(self) -> None:
+    @pytest.mark.parametrize("compared", [True, False])
+    def test_one_that_is_loaded_in_a_slot_of_the_other_one_stays(self, *, compared: bool) -> None:
         def load(step: MeasuringStep) -> None:
             if not step.armed:
                 self.measured.bed.service.policy(text_of("strict"))
                 self.measured.bed.service.reload()
 
         with pytest.raises(OperatorError, match="another policy is in force"):
-            self.measured.run(load, self.file)
+            self.measured.run(load, self.file if compared else None)
         assert [rule.order.value for rule in self.measured.policy.flows][-1] == "strict"
 
     def test_a_shortage_of_the_kernel_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The moves of a NIC without a NIC: what the machine hears, when it measures, that nothing is
-written which the last look holds back, and whose a thread is that was borrowed."""
+"""The moves of a NIC without a NIC: what they depend on is read again, and whose a thread is that
+was borrowed. tests/simulation has the rest."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 
 from atfnd.daemon import moving
-from atfnd.model import Action, ActionKind, Outcome
+from atfnd.model import Action, ActionKind
 from atfnd.model.reason import Code
-from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, Wanted
+from atfnd.move.event import Event, PortChanged, Wanted
 from atfnd.move.verdict import Mode
-from atfnd.program.actuator import Trial, trial
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -33,21 +32,10 @@ from tests.values import NIC, key
 __all__: list[str] = []
 
 INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
-DELETE = Action(
-    ActionKind.DELETE, "nic", key(1), 7, 2, None, Code.KERNEL("why"), "rest", live=False
-)
 
 
-class Measured(BlindActuator):
-    """One whose writes are measured, and that cannot see packets."""
-
-    def __init__(
-        self, nic: FakeNic, journal: FilterJournal, undo_journal: UndoJournal, *_: object
-    ) -> None:
-        super().__init__(nic, journal, undo_journal, "")
-
-    def trial(self, nic: str) -> Trial:
-        return trial(nic)
+def nothing(_: object) -> None:
+    """What is said is not heard."""
 
 
 class Bed:
@@ -55,10 +43,6 @@ class Bed:
 
     def __init__(self, journal: FilterJournal, undo_journal: UndoJournal) -> None:
         self.nic, self.now_s = FakeNic(), 1000.0
-        self.said: list[object] = []
-        self.looked: list[Action] = []
-        self.held_back = False
-        self.blind: list[str] = []
         self.heard: list[Event] = []
         self.watch: Any = SimpleNamespace(facts=NIC, nic=self.nic, lives=0)
         self.policy: Any = SimpleNamespace(hold_down_ns=5, moves_per_s=1000, interfaces=())
@@ -69,9 +53,8 @@ class Bed:
 
         async def running() -> None:
             made = moving.Moving(
-                self.watch, *self.journals, self._last_look, self.said.append, self.policy,
-                self.blind.append,
-            )  # fmt: skip
+                self.watch, *self.journals, lambda action: None, nothing, self.policy, nothing
+            )
             steps = made._mover.steps
 
             def heard(*events: Event) -> Any:
@@ -84,17 +67,10 @@ class Bed:
 
         asyncio.run(running())
 
-    def _last_look(self, action: Action) -> Outcome | None:
-        self.looked.append(action)
-        return Outcome(action, 1, errno.EPERM, None, "held back") if self.held_back else None
-
-    def kinds(self) -> list[type]:
-        return [type(each) for each in self.heard]
-
 
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
-    monkeypatch.setattr(moving, "NicActuator", Measured)
+    monkeypatch.setattr(moving, "NicActuator", BlindActuator)
     monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY)
     monkeypatch.setattr(FakeNic, "interface", None)
     with (
@@ -114,14 +90,6 @@ def wanted(*actions: Action, mode: Mode = Mode.STRICT) -> Sequence[Wanted]:
     return [Wanted(each, mode, frozenset({0}), frozenset({0}), each.live) for each in actions]
 
 
-def test_a_move_of_a_flow_that_closed_ends_before_its_filter_is_deleted(bed: Bed) -> None:
-    bed.run(lambda moves: moves.want(wanted(DELETE, mode=Mode.IMMEDIATE)))
-    assert bed.heard[0] == FlowClosed(key(1))
-    bed.heard.clear()
-    bed.run(lambda moves: moves.want(wanted(replace(DELETE, live=True), mode=Mode.IMMEDIATE)))
-    assert FlowClosed not in bed.kinds()
-
-
 def test_what_an_ordered_move_depends_on_is_read_again_if_it_is_old(bed: Bed) -> None:
     def begins(mode: Mode, later_s: float) -> list[type]:
         bed.heard.clear()
@@ -131,92 +99,11 @@ def test_what_an_ordered_move_depends_on_is_read_again_if_it_is_old(bed: Bed) ->
             moves.want(wanted(INSERT, mode=mode))
 
         bed.run(later)
-        return bed.kinds()
+        return [type(each) for each in bed.heard]
 
     assert PortChanged in begins(Mode.STRICT, 2)
     assert PortChanged not in begins(Mode.STRICT, 0.5)
     assert PortChanged not in begins(Mode.IMMEDIATE, 2)
-
-
-def test_a_reset_is_reported_once(bed: Bed) -> None:
-    def resets(moves: moving.Moving) -> None:
-        moves.know(measure=False)
-        assert Reset not in bed.kinds()
-        bed.watch.lives += 1
-        moves.know(measure=False)
-        moves.know(measure=False)
-
-    bed.run(resets)
-    assert bed.kinds().count(Reset) == 1
-
-
-def test_writes_are_measured_once(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measures(moves: moving.Moving) -> None:
-        moves.know(measure=True)
-        assert bed.nic.calls
-        bed.nic.calls.clear()
-        bed.now_s += 10_000
-        monkeypatch.setattr(Measured, "write_ns", lambda self: 9000)
-        moves.know(measure=True)
-
-    bed.run(measures)
-    assert bed.nic.calls == []
-
-
-def test_a_nic_that_refuses_to_be_measured_is_asked_ever_more_seldom(bed: Bed) -> None:
-    asked_s: list[int] = []
-
-    def measures(moves: moving.Moving) -> None:
-        for second in range(60):
-            bed.now_s = 1000.0 + second
-            bed.nic.refuse("insert", errno.EOPNOTSUPP)
-            bed.nic.calls.clear()
-            moves.know(measure=True)
-            if bed.nic.calls:
-                asked_s.append(second)
-            else:
-                bed.nic._refused("insert")
-
-    bed.run(measures)
-    assert asked_s == [0, 5, 15, 35]
-
-
-def test_a_kernel_that_shows_no_packets_moves_on_blindly_and_says_so(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Measured) -> None:
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(Measured, "start", refuse)
-
-    def begins(moves: moving.Moving) -> None:
-        moves.want(wanted(INSERT, mode=Mode.IMMEDIATE))
-        assert moves._mover.actuator is moves._actuator
-        assert not isinstance(moves._mover.actuator, Measured)
-
-    bed.run(begins)
-    assert bed.blind == ["Operation not permitted"]
-    assert len(bed.nic.table) == 1
-
-
-@pytest.mark.parametrize("held_back", [False, True])
-def test_the_last_look_holds_back_a_move_and_a_write_that_measures(
-    bed: Bed, *, held_back: bool
-) -> None:
-    bed.held_back = held_back
-
-    def moves_and_measures(moves: moving.Moving) -> None:
-        [done] = [each for each in moves.want(wanted(INSERT, mode=Mode.IMMEDIATE))
-                  if isinstance(each, Outcome)]  # fmt: skip
-        assert done.errno == (errno.EPERM if held_back else 0)
-        moves.know(measure=True)
-
-    bed.run(moves_and_measures)
-    kinds = [each.kind for each in bed.looked]
-    measures = [ActionKind.INSERT] if held_back else [ActionKind.INSERT, ActionKind.DELETE] * 4
-    assert kinds == [ActionKind.INSERT, *measures]
-    assert len(bed.nic.table) == (not held_back)
-    assert bool(bed.nic.calls) is not held_back
 
 
 @pytest.mark.parametrize(("now", "manual"), [("1 102", []), ("1 101", ["threaded:0"])])

@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What an operator asks for is in force whatever fails, holds until the next order, and is said if
-it was not done whole."""
+it was not done whole. Where no operator has said otherwise, a policy arms and disarms."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from atfnd.daemon.interface_rules import Given
 from atfnd.daemon.session import NicSession
 from atfnd.errors import OperatorError
+from atfnd.model import InterfaceRule, Policy
 from atfnd.observe.nics.watch import NicWatch
-from tests.daemon.simulated import Simulated, simulated
+from tests.daemon.simulated import Simulated, simulated, text_of
 from tests.simulation.driver import FOREIGN
+from tests.values import NIC, RULE
 
 __all__: list[str] = []
 
+
 ON, PAUSED, OFF = (True, False), (False, True), (False, False)
-VERBS = ["arm", "disarm", "pause", "resume", "restore"]
 
 
 @pytest.fixture
@@ -53,13 +57,17 @@ def bed(tmp_path: Path) -> Iterator[Simulated]:
     ids=str,
 )
 def test_orders(bed: Simulated, orders: list[str], stands: tuple[bool, bool], filters: int) -> None:
-    """Also for the next run, and for this NIC alone."""
+    """Also for the next run and when it comes again, and for this NIC alone."""
     for verb in orders:
         bed.order(verb)
     bed.goes_on()
     every = {"eth0": stands, "eth1": ON}
     assert (bed.stands(), bed.filters(0), bed.filters(1)) == (every, filters, 1)
     bed.killed()
+    assert bed.stands() == every
+    bed.goes_away()
+    assert bed.stands() == {"eth1": ON}
+    bed.comes()
     assert bed.stands() == every
 
 
@@ -219,3 +227,51 @@ def test_a_pause_goes_along_to_a_new_name_though_the_disk_is_full(tmp_path: Path
         bed.disk.full = True
         bed.renames(eth0="wan0")
         assert bed.stands() == {"wan0": PAUSED}
+
+
+@pytest.mark.parametrize(
+    ("before", "order", "after", "stands"),
+    [
+        (False, None, True, ON),
+        (True, None, False, OFF),
+        (False, "disarm", True, OFF),
+        (False, "arm", False, ON),
+        (True, "arm", False, ON),
+        (True, "pause", True, PAUSED),
+    ],
+)
+def test_the_policy_arms_and_disarms_where_no_operator_has(
+    tmp_path: Path, before: bool, order: str | None, after: bool, stands: tuple[bool, bool]
+) -> None:
+    with simulated(tmp_path, text=text_of(armed=before)) as bed:
+        if order is not None:
+            bed.order(order)
+        bed.reload(text_of(armed=after))
+        assert bed.stands() == {"eth0": stands}
+        bed.killed()
+        assert bed.stands() == {"eth0": stands}
+
+
+def test_after_a_pause_it_stands_as_the_policy_says_by_then(tmp_path: Path) -> None:
+    with simulated(tmp_path, text=text_of()) as bed:
+        bed.order("pause")
+        bed.reload(text_of(armed=False))
+        bed.order("resume")
+        assert bed.stands() == {"eth0": (False, False)}
+
+
+def test_what_is_to_be_disarmed_is_so_before_another_nic_is_armed(tmp_path: Path) -> None:
+    """Arming may fail, or take long."""
+    only_first = text_of().replace("name: '*' }, armed: true", "name: eth0 }, armed: true")
+    with simulated(tmp_path, nics=2, text=only_first.replace("eth0", "eth1")) as bed:
+        bed.reload(only_first)
+        assert [(each.kind, each.nic) for each in bed.said("arm", "disarm")] == [
+            ("disarm", "eth1"), ("arm", "eth0"),
+        ]  # fmt: skip
+
+
+def test_what_was_armed_on_the_command_line_stays_armed() -> None:
+    leaves = InterfaceRule("*", "test:1", armed=False, filters_max=None, filters_reserve=0)
+    policy = Policy((leaves,), (RULE,), "auto", 64, 0, ())
+    given = Given(lambda: policy, ("a*",))
+    assert [given.armed(policy, replace(NIC, name=name)) for name in ("a1", "b")] == [True, False]

@@ -140,17 +140,6 @@ def test_a_receive_queue_is_named_only_where_it_is_known(
     assert (near.ingress, near.cpu, near.rx_queue) == ("eth2", 4, None)
 
 
-def test_who_asks_meanwhile_has_a_time_of_his_own_and_the_same_program(asked: Pairing) -> None:
-    async def both() -> None:
-        async with kept(asked):
-            one, other = await asyncio.gather(asked.pairs(None, 0.01), asked.pairs("eth1", 0.2))
-            assert one.seconds < 0.2 <= other.seconds
-            assert Counter.made == 1
-            await comes(lambda: not Counter.open, "it is detached")
-
-    run(both())
-
-
 def test_a_kernel_that_refuses_is_named(asked: Pairing) -> None:
     Counter.refuses = errno.EPERM
     found = run(asked.pairs(None, 60))
@@ -188,19 +177,6 @@ def test_it_counts_while_a_rule_wants_it(asked: Pairing) -> None:
 def sum_of(asked: Pairing) -> int:
     totals = asked.totals()
     return 0 if totals is None else totals.by_distance.get(Distance.CORE, 0)
-
-
-def test_totals_are_of_the_whole_time(asked: Pairing) -> None:
-    async def ruled() -> None:
-        async with kept(asked):
-            asked.want("a rule")
-            await comes(lambda: sum_of(asked) > 3_000, "some readings")
-            totals = asked.totals()
-            assert totals is not None
-            near = next(each for each in totals.pairs if (each.egress, each.cpu) == ("eth1", 4))
-            assert near.packets == totals.by_distance[Distance.CORE] == totals.missed / 3 * 1_000
-
-    run(ruled())
 
 
 def test_it_ends_when_no_reader_has_asked_for_long(asked: Pairing) -> None:

@@ -71,23 +71,6 @@ async def within(seconds: float, wanted: Awaitable[object]) -> None:
     await asyncio.wait_for(wanted, seconds)
 
 
-def test_another_policy_is_brought_into_force_step_by_step() -> None:
-    parts = Parts(AFTER)
-    assert asyncio.run(parts.reload.reload()) == AFTER
-    assert parts.done == [("read", AFTER), ("first", AFTER), ("second", AFTER), ("ready", "")]
-    assert parts.in_force == InForce(AFTER)
-    assert parts.kinds() == ["reloaded"]
-
-
-def test_a_wrong_policy_changes_nothing_and_the_status_says_so() -> None:
-    parts = Parts(WRONG)
-    with pytest.raises(OperatorError):
-        asyncio.run(parts.reload.reload())
-    assert parts.in_force == InForce(BEFORE, "a.yaml:3:1: no such key")
-    assert parts.done == [("read", WRONG), ("ready", "a.yaml:3:1: no such key")]
-    assert parts.kinds() == ["reload-failed"]
-
-
 def test_where_the_kernel_has_no_room_a_policy_is_taken_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -184,18 +167,3 @@ def test_the_end_waits_for_a_reload_that_was_asked_for(by_signal: bool) -> None:
         assert parts.in_force.policy == AFTER
 
     asyncio.run(reload())
-
-
-def test_a_hangup_reloads_and_a_wrong_policy_does_not_end_that() -> None:
-    async def hangups(parts: Parts) -> None:
-        task = asyncio.ensure_future(parts.reload.hangups())
-        ready = asyncio.Semaphore(0)
-        parts.reload.tell_ready = ready.release
-        for _ in range(2):
-            parts.reload.hangup.set()
-            await within(30, ready.acquire())
-        task.cancel()
-
-    parts = Parts(WRONG, AFTER)
-    asyncio.run(hangups(parts))
-    assert parts.in_force == InForce(AFTER)

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from atfnd.engine import audit
-from atfnd.engine.ownership import follow
 from atfnd.engine.placement import steer
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Flow, Match, Migrant, NicView, SocketUse
+from atfnd.model import Flow, Match, NicView, SocketUse
 from atfnd.observe.processes.threads import ended_threads
 from atfnd.serve.api.views import placed
 from atfnd.serve.explain.explain import explain
@@ -76,22 +75,6 @@ def test_what_was_observed_before_a_follow_says_nothing_of_after() -> None:
     assert placed(audited(machine, 3, 6 << 20)) is False  # that is evidence
 
 
-def test_a_thread_that_has_ended_is_not_named_and_owns_nothing() -> None:
-    machine = Machine()
-    machine.uses(0, 1)
-    assert (
-        "thread 2 (app)" in explain(entry(machine.memory), machine.nic, topology(), None).chain[0]
-    )
-    assert machine.memory.nics["nic"].owned
-    audit.threads_ended({2}, machine.memory)
-    found = entry(machine.memory)
-    assert found.thread is None
-    assert "its thread is not known" in explain(found, machine.nic, topology(), None).chain[0]
-    machine.audits()
-    assert machine.memory.nics["nic"].owned == {}
-    assert machine.memory.table.of_thread(2) == []
-
-
 def test_a_thread_without_an_entry_in_proc_has_ended(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     assert ended_threads({7, 8}, str(tmp_path)) == {8}
@@ -128,10 +111,3 @@ def test_nobody_moved_a_queue_that_follows_its_owner() -> None:
     answer = explain(flow(40_000), moved_queue, topology(), 1)
     assert "another program moved it" in answer.verdict
     assert answer.advice == "taskset -pc 3 903 (queue 3)"
-
-
-def test_a_process_owns_its_queue_whichever_of_its_threads_ends() -> None:
-    machine = Machine(Migrant.PROCESS)
-    machine.uses(0, 1)
-    audit.threads_ended({2}, machine.memory)
-    assert follow.owner_of(entry(machine.memory), machine.memory) == ("process", 1)

@@ -19,10 +19,10 @@ from atfnd.engine.engine import Engine
 from atfnd.engine.event import NicAttached
 from atfnd.engine.table.memory import Memory
 from atfnd.errors import OperatorError
-from atfnd.model import Action, ActionKind, FlowState, Outcome, Policy
+from atfnd.model import Action, ActionKind, Policy
 from atfnd.model.reason import Code
 from atfnd.serve.log.event_log import EventLog
-from tests.values import NIC, RULE, flow, key
+from tests.values import NIC, RULE, key
 
 __all__: list[str] = []
 
@@ -59,19 +59,6 @@ class Parts:
 @pytest.fixture
 def parts() -> Parts:
     return Parts()
-
-
-def test_the_status_counts_flows_changes_and_losses(parts: Parts) -> None:
-    parts.engine.memory.table.put(flow(1, state=FlowState.STEERED, location=9, target_queue=2))
-    parts.engine.memory.table.put(flow(2))
-    for code in (0, 0, errno.ENOSPC):
-        parts.changes.record(Outcome(INSERT, 1, code, None, "left"))
-    status = parts.reporter.status()
-    assert (status.table_entries, status.table_capacity) == (2, 64)
-    assert dict(status.flows_by_state)[FlowState.STEERED.value] == 1
-    assert (status.actions_applied, status.actions_refused) == (2, 1)
-    assert (status.events_lost, status.armed, status.policy_files) == (7, ("nic",), ("a.yaml",))
-    assert parts.reporter.counts().changes == parts.changes.changes
 
 
 @pytest.mark.parametrize("code", [errno.ENODEV, errno.EIO])

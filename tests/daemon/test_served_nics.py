@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.simulated import Simulated, simulated, text_of
+from atfnd.errors import OperatorError
+from tests.daemon.simulated import Simulated, simulated
 from tests.simulation.machine import WorldObserver
 
 __all__: list[str] = []
@@ -25,32 +26,6 @@ def bed(tmp_path: Path) -> Iterator[Simulated]:
         yield made
 
 
-@pytest.mark.parametrize("by_policy", [True, False])
-@pytest.mark.parametrize(
-    ("orders", "stands"),
-    [
-        (["arm"], (True, False)),
-        (["disarm"], (False, False)),
-        (["pause"], (False, True)),
-        (["restore"], (False, False)),
-    ],
-)
-def test_the_last_order_for_a_nic_holds_for_the_next_run_and_when_it_comes_again(
-    tmp_path: Path, orders: list[str], stands: tuple[bool, bool], *, by_policy: bool
-) -> None:
-    with simulated(tmp_path, nics=2, text=text_of(armed=by_policy)) as bed:
-        for verb in orders:
-            bed.order(verb)
-        every = {"eth0": stands, "eth1": (by_policy, False)}
-        assert bed.stands() == every
-        bed.killed()
-        assert bed.stands() == every
-        bed.goes_away()
-        assert bed.stands().keys() == {"eth1"}
-        bed.comes()
-        assert bed.stands() == every
-
-
 @pytest.mark.parametrize("code", [errno.EIO, errno.EBUSY, errno.ETIMEDOUT, errno.ENETDOWN])
 def test_a_nic_that_cannot_be_read_is_tried_again_and_others_are_served_on(
     bed: Simulated, code: int
@@ -62,6 +37,32 @@ def test_a_nic_that_cannot_be_read_is_tried_again_and_others_are_served_on(
     bed.opens(nic=0)
     bed.until(lambda: bed.filters(0))
     assert {each.nic for each in bed.said("unread")} == {"eth0"}
+
+
+def test_one_that_cannot_be_watched_is_said_once_and_taken_when_it_can(
+    bed: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And said again for another reason."""
+    why = "it is a bond"
+
+    def refuse(name: str) -> None:
+        raise OperatorError(why)
+
+    def said() -> list[str]:
+        bed.kernel.link_changed(bed.here[1])
+        bed.goes_on()
+        return [each.why for each in bed.said("refused")]
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr("atfnd.observe.nics.interfaces.open_nic", refuse)
+        bed.goes_away()
+        bed.comes()
+        assert said() == ["it is a bond"]
+        why = "it is a bridge"
+        assert said() == said() == ["it is a bond", "it is a bridge"]
+        assert bed.stands().keys() == {"eth1", "eth2"}
+    said()
+    assert bed.stands().keys() == {"eth0", "eth1", "eth2"}
 
 
 def test_new_queues_are_observed_and_those_without_room_are_said_once(

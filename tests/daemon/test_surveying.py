@@ -24,7 +24,6 @@ from atfnd.model import (
     Planned,
     Survey,
     SurveyedReads,
-    WouldDo,
 )
 from atfnd.model.reason import Code
 from tests.diagnose.machines import topology
@@ -76,27 +75,6 @@ def asked(of: Coroutine[Any, Any, Gain]) -> Gain:
     return asyncio.run(of)
 
 
-def test_it_counts_while_somebody_waits_and_not_after() -> None:
-    bed = Bed(READS)
-    found = asked(bed.surveying.gain(None, 0))
-    assert bed.did == ["begin", "end"]
-    assert (found.missed, found.threads[0].tid) == (3, os.getpid())
-    assert [nic.nic for nic in found.nics] == ["nic", "other"]
-    assert found.nics[0].would_do == WouldDo(filters=2, queues=1, settings=0)
-    assert [nic.nic for nic in asked(bed.surveying.gain("other", 0)).nics] == ["other"]
-
-
-def test_those_who_ask_meanwhile_share_one_survey() -> None:
-    bed = Bed()
-
-    async def two() -> list[Gain]:
-        return await asyncio.gather(*(bed.surveying.gain(None, n) for n in (0.05, 60)))
-
-    one, other = asyncio.run(two())
-    assert bed.did == ["begin", "end"]
-    assert one.seconds == other.seconds >= 0.05
-
-
 def test_who_goes_away_does_not_end_it_for_others() -> None:
     bed = Bed()
 
@@ -109,28 +87,6 @@ def test_who_goes_away_does_not_end_it_for_others() -> None:
 
     assert asyncio.run(one_leaves()).seconds >= 0.05
     assert bed.did == ["begin", "end"]
-
-
-def test_an_end_of_the_daemon_ends_it_at_once() -> None:
-    bed = Bed()
-
-    async def ends() -> None:
-        waiting = asyncio.ensure_future(bed.surveying.gain(None, 3600))
-        await bed.begun.wait()
-        bed.surveying.close()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(waiting, 10)
-
-    asyncio.run(ends())
-    assert bed.did == ["begin", "end"]
-
-
-def test_an_observer_that_cannot_see_it_says_so_without_a_wait() -> None:
-    bed = Bed()
-    bed.sees = False
-    found = asked(bed.surveying.gain(None, 3600))
-    assert found.why_not == "the blind observer does not see where packets are processed"
-    assert (found.nics, bed.did) == ((), ["begin"])
 
 
 @pytest.mark.parametrize("error", [KeyError("nic"), OSError()])
