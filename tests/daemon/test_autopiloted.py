@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from atfnd.model import Reception
-from atfnd.model.reception import DEFER, TIMEOUT
 from tests.applications import CPUS, Application
 from tests.bed import Bed, a_bed
 from tests.daemon.test_policy_settings import OFF, everywhere, of_queues
@@ -108,15 +107,4 @@ def test_a_daemon_killed_during_a_trial_leaves_what_restore_puts_back(bed: Bed, 
     app.end()  # of a higher priority than what restores
     done = bed.daemon.restore()
     assert done.returncode == 0, done.stderr
-    everywhere(lab, OFF)
-
-
-def test_a_daemon_begins_anew_whatever_the_one_before_it_left(bed: Bed, lab: Lab) -> None:
-    deferred = "reception: {deferred: {timeout: 200us, polls: 100}}"
-    bed.daemon.config.write_text(AUTO.replace("reception: auto", deferred))
-    bed.start()
-    everywhere(lab, OFF | {TIMEOUT: "200000", DEFER: "100"})
-    bed.daemon.end(signal.SIGKILL)
-    bed.daemon.config.write_text(AUTO)
-    bed.start()
     everywhere(lab, OFF)

@@ -42,15 +42,3 @@ def test_a_lab_that_is_watched_and_one_that_is_not(shared_lab: Lab, tmp_path: Pa
         assert machine[0]["what"].startswith("sockets are observed by BPF")
         assert atfnctl(bed.daemon.socket, "doctor", "lo").returncode == 2
         assert atfnctl(bed.daemon.socket, "doctor", "no-such-nic").returncode == 2
-
-
-def test_a_queue_that_somebody_let_run_anywhere_is_found(lab: Lab, tmp_path: Path) -> None:
-    with a_bed(lab, tmp_path, "sock_diag") as bed:
-        bed.start(arm=False)
-        lab.nic.write_setting("queue-cpu:2", "0-1")
-        done = bed.daemon.ctl("doctor")
-        assert done.returncode == 1
-        assert "queue 2 is not confined to one CPU" in done.stdout
-        assert "taskset -pc CPU" in done.stdout
-        assert "sockets are observed by sock_diag (asked for)" in done.stdout
-        assert done.stdout.splitlines()[-1].endswith(", 0 blockers")

@@ -135,32 +135,3 @@ def test_a_table_that_somebody_else_writes_is_his_until_resume(bed: Bed) -> None
     bed.daemon.end(signal.SIGKILL)
     assert bed.daemon.restore().returncode == 0
     assert rss_of(bed) == theirs  # what was there when it was taken back
-
-
-def test_what_is_moved_while_nothing_may_be_changed_is_his_too(bed: Bed) -> None:
-    """No daemon runs, or it is disarmed; and who restores leaves it."""
-    name = bed.lab.nic.name
-    for number in (signal.SIGTERM, signal.SIGKILL, None):
-        bed.by_entry(bed.apps.tcp())  # another one: their table may be right for the last
-        if number is None:
-            assert bed.daemon.ctl("disarm", name).returncode == 0
-        else:
-            bed.daemon.end(number)
-        theirs = moved_as_an_admin(bed)
-        if number is None:
-            assert bed.daemon.ctl("arm", name).returncode == 0
-        else:
-            start(bed)
-            (event,) = bed.daemon.events("manual")
-            assert "until `atfnctl resume" in event["why"]
-        assert manual(bed) == ["rss"]
-        assert rss_of(bed) == theirs
-        assert bed.daemon.ctl("resume", name).returncode == 0
-    bed.by_entry(bed.apps.tcp())
-    bed.daemon.end(signal.SIGKILL)
-    theirs = moved_as_an_admin(bed)
-    done = bed.daemon.restore()
-    assert done.returncode == 0
-    assert "rss left at" in done.stdout
-    assert "another program set it" in done.stdout
-    assert rss_of(bed) == theirs

@@ -15,7 +15,7 @@ from atfnd.lab.down import down
 from atfnd.lab.up import up
 from atfnd.nic.lab.device import HOST_LINK
 from atfnd.nic.lab.nic import LabNic
-from tests.applications import CPUS, Applications, delivered
+from tests.applications import CPUS, delivered
 from tests.bed import Bed, a_bed
 from tests.labs import Lab, a_lab
 from tests.wait import until
@@ -71,18 +71,6 @@ def test_down_and_up(shared_lab: Lab, tmp_path: Path, observer: str) -> None:
             "is down",
             "is up",
         }
-
-
-def test_an_unarmed_nic_is_not_put_back(shared_lab: Lab, tmp_path: Path) -> None:
-    cpus = [queue.cpu for queue in shared_lab.nic.queues()]
-    with a_bed(shared_lab, tmp_path, "bpf") as bed:
-        bed.start(arm=False)
-        for state in ("down", "up"):
-            set_link(shared_lab, state)
-            until(lambda state=state: shown_up(bed) == (state == "up"), f"it is {state}")  # type: ignore[misc]
-        assert {queue.cpu for queue in shared_lab.nic.queues()} == {None}
-        bed.daemon.post(f"/v1/nics/{shared_lab.nic.name}/arm")
-        assert [queue.cpu for queue in shared_lab.nic.queues()] == cpus
 
 
 @pytest.mark.parametrize("freed", [False, True], ids=["moved", "freed"])
@@ -142,22 +130,3 @@ def test_a_lab_that_is_torn_down_and_comes_back_is_steered_again(
             assert (attached["nic"], attached["why"]) == (lab.nic.name, "the interface appeared")
             assert bed.daemon.end() == 0
             assert "Traceback" not in bed.daemon.said()
-
-
-def test_the_other_nic_is_served_on(shared_lab: Lab, tmp_path: Path) -> None:
-    with a_bed(shared_lab, tmp_path, "bpf") as bed, a_lab() as other:
-        names = [lab.nic.name for lab in (shared_lab, other)]
-        options = [word for name in names for word in ("--nic", name, "--arm", name)]
-        bed.daemon.start(*options)
-        theirs = Applications(other)
-        try:
-            app, their = bed.apps.tcp(), theirs.tcp()
-            assert (bed.steered(app)["nic"], bed.steered(their)["nic"]) == tuple(names)
-            down(other.name)
-            until(lambda: bed.daemon.events("gone"), "the daemon says that the NIC is gone")
-        finally:
-            theirs.close()
-        assert [row["nic"] for row in bed.daemon.flows()] == [shared_lab.nic.name]
-        app.migrate()
-        bed.steered(app)
-        delivered(bed.meter, app)

@@ -17,7 +17,7 @@ import pytest
 from atfnd.model import Match
 from tests.bed import Bed, a_bed
 from tests.daemon.failing import LEAVE
-from tests.daemons import EVERYTHING, STOP_S
+from tests.daemons import STOP_S
 from tests.labs import Lab
 from tests.serve.asking import ATFNCTL, environment
 from tests.serve.shown import key
@@ -160,15 +160,6 @@ def test_two_policies(measured: Measured, tmp_path: Path) -> None:
         measured.as_before()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_its_client_ends(measured: Measured, number: signal.Signals) -> None:
-    with under_way(measured) as client:
-        client.send_signal(number)
-        assert client.wait(STOP_S) != 0
-        measured.as_before()
-        assert measured.ended() == "the client that asked for it has gone"
-
-
 def test_ctrl_c_shows_what_is_known(measured: Measured) -> None:
     with measured.client("--for", "10m", "--slot", "1s", "--settle", "0s") as client:
         paused = [False]
@@ -199,16 +190,6 @@ def test_the_daemon_is_killed(measured: Measured) -> None:
         measured.as_before()
 
 
-def test_the_daemon_is_killed_in_an_armed_slot(measured: Measured) -> None:
-    with measured.client(*LONG) as client:
-        until(lambda: measured.bed.daemon.events("measure"), "it has begun", 30)
-        until(lambda: measured.state() == (True, False), "a slot is armed", 30)
-        measured.bed.daemon.end(signal.SIGKILL)
-        assert client.wait(STOP_S) != 0
-        measured.bed.start()
-        measured.as_before()
-
-
 def test_the_daemon_stops(measured: Measured) -> None:
     """It keeps its filters then, and so has to put them back first."""
     with under_way(measured) as client:
@@ -221,10 +202,7 @@ def test_the_daemon_stops(measured: Measured) -> None:
 @pytest.mark.parametrize(
     ("verb", "state", "left"),
     [
-        ("arm", (True, False), "before"),
         ("resume", (True, False), "before"),
-        ("pause", (False, True), "untouched"),
-        ("disarm", (False, False), "untouched"),
         ("restore", (False, False), "untouched"),
     ],
 )
@@ -241,23 +219,6 @@ def test_an_order_ends_it_and_holds(
         measured.bed.daemon.end(signal.SIGKILL)
         measured.bed.start()
         until(lambda: measured.state() == state, f"it is {state} in the next run, too")
-
-
-def test_disarming_everything_ends_it(measured: Measured) -> None:
-    with under_way(measured) as client:
-        measured.bed.daemon.post("/v1/disarm")
-        assert client.wait(STOP_S) == 1
-        assert measured.state() == (False, False)
-
-
-def test_another_policy_ends_it(measured: Measured) -> None:
-    """Slots under two policies cannot be compared."""
-    with under_way(measured) as client:
-        measured.bed.daemon.config.write_text(EVERYTHING.replace("dwell: 20ms", "dwell: 30ms"))
-        measured.bed.daemon.post("/v1/reload")
-        assert client.wait(STOP_S) == 1
-        measured.as_before()
-        assert measured.ended() == "another policy is in force"
 
 
 def test_one_at_a_time_and_only_of_what_is_armed(measured: Measured) -> None:

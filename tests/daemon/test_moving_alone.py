@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The moves of a NIC without a NIC: what they depend on is read again, and whose a thread is that
-was borrowed. tests/simulation has the rest."""
+"""The moves of a NIC without a NIC: what the machine hears, and whose a borrowed thread is.
+tests/simulation has the rest."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ import pytest
 from atfnd.daemon import moving
 from atfnd.model import Action, ActionKind
 from atfnd.model.reason import Code
-from atfnd.move.event import Event, PortChanged, Wanted
+from atfnd.move.event import Event, FlowClosed, PortChanged, Reset, Wanted
 from atfnd.move.verdict import Mode
+from atfnd.program.actuator import Trial, trial
 from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.filter_journal import FilterJournal
 from atfnd.program.journals.undo_journal import UndoJournal
@@ -32,10 +33,25 @@ from tests.values import NIC, key
 __all__: list[str] = []
 
 INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
+DELETE = Action(
+    ActionKind.DELETE, "nic", key(1), 7, 2, None, Code.KERNEL("why"), "rest", live=False
+)
 
 
 def nothing(_: object) -> None:
     """What is said is not heard."""
+
+
+class Measured(BlindActuator):
+    """One whose writes are measured, and that cannot see packets."""
+
+    def __init__(
+        self, nic: FakeNic, journal: FilterJournal, undo_journal: UndoJournal, *_: object
+    ) -> None:
+        super().__init__(nic, journal, undo_journal, "")
+
+    def trial(self, nic: str) -> Trial:
+        return trial(nic)
 
 
 class Bed:
@@ -70,7 +86,7 @@ class Bed:
 
 @pytest.fixture
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bed]:
-    monkeypatch.setattr(moving, "NicActuator", BlindActuator)
+    monkeypatch.setattr(moving, "NicActuator", Measured)
     monkeypatch.setattr(moving, "read_port", lambda *_, **__: LIKELY)
     monkeypatch.setattr(FakeNic, "interface", None)
     with (
@@ -90,6 +106,61 @@ def wanted(*actions: Action, mode: Mode = Mode.STRICT) -> Sequence[Wanted]:
     return [Wanted(each, mode, frozenset({0}), frozenset({0}), each.live) for each in actions]
 
 
+def kinds(bed: Bed) -> list[type]:
+    return [type(each) for each in bed.heard]
+
+
+def test_a_move_of_a_flow_that_closed_ends_before_its_filter_is_deleted(bed: Bed) -> None:
+    bed.run(lambda moves: moves.want(wanted(DELETE, mode=Mode.IMMEDIATE)))
+    assert bed.heard[0] == FlowClosed(key(1))
+    bed.heard.clear()
+    bed.run(lambda moves: moves.want(wanted(replace(DELETE, live=True), mode=Mode.IMMEDIATE)))
+    assert FlowClosed not in kinds(bed)
+
+
+def test_a_reset_is_reported_once(bed: Bed) -> None:
+    def resets(moves: moving.Moving) -> None:
+        moves.know(measure=False)
+        assert Reset not in kinds(bed)
+        bed.watch.lives += 1
+        moves.know(measure=False)
+        moves.know(measure=False)
+
+    bed.run(resets)
+    assert kinds(bed).count(Reset) == 1
+
+
+def test_writes_are_measured_once(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measures(moves: moving.Moving) -> None:
+        moves.know(measure=True)
+        assert bed.nic.calls
+        bed.nic.calls.clear()
+        bed.now_s += 10_000
+        monkeypatch.setattr(Measured, "write_ns", lambda self: 9000)
+        moves.know(measure=True)
+
+    bed.run(measures)
+    assert bed.nic.calls == []
+
+
+def test_a_nic_that_refuses_to_be_measured_is_asked_ever_more_seldom(bed: Bed) -> None:
+    asked_s: list[int] = []
+
+    def measures(moves: moving.Moving) -> None:
+        for second in range(60):
+            bed.now_s = 1000.0 + second
+            bed.nic.refuse("insert", errno.EOPNOTSUPP)
+            bed.nic.calls.clear()
+            moves.know(measure=True)
+            if bed.nic.calls:
+                asked_s.append(second)
+            else:
+                bed.nic._refused("insert")
+
+    bed.run(measures)
+    assert asked_s == [0, 5, 15, 35]
+
+
 def test_what_an_ordered_move_depends_on_is_read_again_if_it_is_old(bed: Bed) -> None:
     def begins(mode: Mode, later_s: float) -> list[type]:
         bed.heard.clear()
@@ -99,7 +170,7 @@ def test_what_an_ordered_move_depends_on_is_read_again_if_it_is_old(bed: Bed) ->
             moves.want(wanted(INSERT, mode=mode))
 
         bed.run(later)
-        return [type(each) for each in bed.heard]
+        return kinds(bed)
 
     assert PortChanged in begins(Mode.STRICT, 2)
     assert PortChanged not in begins(Mode.STRICT, 0.5)

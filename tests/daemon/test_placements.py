@@ -21,7 +21,6 @@ __all__: list[str] = []
 
 FIRST, OTHER = CPUS[:2]
 NEAR, IN_ORDER, FIXED, USUAL = map(itertools.count, (24000, 24200, 24400, 24600))  # local ports
-SIBLING = itertools.count(24800)
 RULES = f"""\
   - name: near
     match: {{ ports: 24000-24199 }}
@@ -33,10 +32,6 @@ RULES = f"""\
   - name: fixed
     match: {{ ports: 24400-24599 }}
     placement: {{ cpus: [{FIRST}] }}
-    order: immediate
-  - name: sibling
-    match: {{ ports: 24800-24999 }}
-    placement: {{ near: smt }}
     order: immediate
 """
 DEDICATED = RULES.replace("cpus", "dedicated")
@@ -120,16 +115,6 @@ def test_one_that_rss_keeps_off_its_core_takes_no_rule(bed: Bed) -> None:
         app.end()
 
 
-def test_a_core_of_one_thread_is_its_own_sibling(bed: Bed) -> None:
-    app = bed.apps.tcp(port=next(SIBLING))
-    row = bed.row(app, lambda row: row["target_cpu"] == app.cpu, "is led to its own core")
-    assert row["fell_back"] == (
-        "near smt: no CPU on the other thread of its core is free for it; on its own CPU instead"
-    )
-    delivered(bed.meter, app)
-    app.end()
-
-
 def test_a_fixed_cpu_stays_whatever_the_application_does(bed: Bed) -> None:
     app = by_rss(bed, FIXED, OTHER)
     before = placed(bed, app, FIRST)
@@ -158,40 +143,6 @@ def test_in_order_it_is_moved_by_itself_and_its_queue_stays(tmp_path: Path) -> N
             app.migrate()
         placed(bed, app, another(app.cpu))
         assert [queue.cpu for queue in lab.nic.queues()] == cpus
-
-
-def test_a_restart_keeps_it_where_it_is(bed: Bed) -> None:
-    app = by_rss(bed, NEAR)
-    before = placed(bed, app, another(app.cpu))
-    bed.daemon.end()
-    bed.start()
-    after = placed(bed, app, another(app.cpu))
-    assert (after["filter"], after["target_queue"]) == (before["filter"], before["target_queue"])
-    away(bed, app)
-    app.end()
-
-
-@pytest.fixture
-def one_sided() -> Iterator[Lab]:
-    """All queues are delivered on one CPU."""
-    with a_lab(queues=2) as made:
-        for queue in made.nic.queues():
-            made.nic.set_queue_cpu(queue.index, FIRST)
-        yield made
-
-
-def test_what_cannot_be_met_falls_back_and_says_so(one_sided: Lab, tmp_path: Path) -> None:
-    with a_bed(one_sided, tmp_path, "bpf", policy(RULES)) as bed:
-        bed.start()
-        app = by_rss(bed, NEAR)
-        row = bed.row(app, lambda row: row["fell_back"] and row["rx_cpu"] == FIRST, "has come back")
-        assert row["fell_back"] == (
-            "near llc, avoid smt: no queue is delivered on another core under its last-level "
-            "cache; on its own CPU instead"
-        )
-        assert row["placed"] is False
-        answer = bed.daemon.ctl("explain", f"cookie:{row['cookie']}")
-        assert "a fallback: near llc, avoid smt" in " ".join(answer.stdout.split())
 
 
 def test_a_dedicated_cpu_serves_its_flows_and_no_others(lab: Lab, tmp_path: Path) -> None:

@@ -154,16 +154,11 @@ def test_at_the_end_nothing_is_done_again(monkeypatch: pytest.MonkeyPatch) -> No
     assert not parts.whole.is_set()
 
 
-@pytest.mark.parametrize("by_signal", [True, False])
-def test_the_end_waits_for_a_reload_that_was_asked_for(by_signal: bool) -> None:
+def test_the_end_waits_for_a_reload_that_was_asked_for() -> None:
     parts = Parts(AFTER)
 
     async def reload() -> None:
-        if by_signal:
-            parts.reload.hangup.set()
-            await within(30, parts.reload.end())
-        else:
-            await within(30, asyncio.gather(parts.reload.reload(), parts.reload.end()))
+        await within(30, asyncio.gather(parts.reload.reload(), parts.reload.end()))
         assert parts.in_force.policy == AFTER
 
     asyncio.run(reload())

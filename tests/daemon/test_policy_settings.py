@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import socket
 from pathlib import Path
 
 from atfnd.model.nic import RSS_KEY
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, TIMEOUT
 from atfnd.model.toeplitz import rss_queue, symmetric_key
-from tests.applications import CPUS, Application, delivered
+from tests.applications import CPUS, delivered
 from tests.bed import Bed, a_bed
 from tests.daemon.test_link import set_link
 from tests.daemons import EVERYTHING, policy
@@ -99,17 +98,6 @@ def apart(lab: Lab) -> int:
     return found
 
 
-def flows_on(bed: Bed, app: Application) -> None:
-    """Its packets are delivered, on whichever CPU."""
-
-    def segments() -> int:
-        found = bed.meter.read().flows.get(app.key)
-        return 0 if found is None else found.local_segments + found.remote_segments
-
-    before = segments()
-    until(lambda: segments() > before + 100, f"{app.key} flows")
-
-
 def test_all_come_with_the_policy_and_with_the_link_and_go_back(lab: Lab, tmp_path: Path) -> None:
     found, name = standing(lab), lab.nic.name
     assert 0 in cpus(lab)
@@ -161,28 +149,6 @@ def test_what_another_program_sets_stays(lab: Lab, tmp_path: Path) -> None:
         assert {setting: lab.nic.setting(setting) for setting in theirs} == theirs
         assert of_queues(lab) == [OFF, OFF | {TIMEOUT: "5000"}, OFF, OFF]
         assert cpus(lab) == [found[0], 0, *found[2:]]
-
-
-def test_a_killed_daemon_leaves_it_and_the_next_one_or_restore_puts_it_back(
-    lab: Lab, tmp_path: Path
-) -> None:
-    found = standing(lab)
-    with a_bed(lab, tmp_path, "bpf", ASKS) as bed:
-        bed.start()
-        app = bed.apps.tcp()
-        as_asked(lab)
-        bed.daemon.end(signal.SIGKILL)
-        flows_on(bed, app)
-        as_asked(lab)
-        bed.daemon.config.write_text(KEEP)
-        bed.start()
-        until(lambda: standing(lab) == found, "all is as it was found", 30)
-        reloaded(bed, ASKS)
-        as_asked(lab)
-        bed.daemon.end(signal.SIGKILL)
-        done = bed.daemon.restore()
-        assert done.returncode == 0, done.stderr
-        assert standing(lab) == found
 
 
 def test_a_rule_has_its_mode_on_the_queue_of_its_owner_only(lab: Lab, tmp_path: Path) -> None:

@@ -91,14 +91,3 @@ def test_it_agrees_with_what_is_said_of_each_flow(lab: Lab, tmp_path: Path) -> N
             app.migrate()
             bed.row(app, lambda row: row["placed"] is False, "arrives on another CPU")
         until(lambda: bed.daemon.status()["locality"] < 1.0, "it is not said any more")
-
-
-def test_under_sock_diag_it_is_not_measured(lab: Lab, tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path)
-    try:
-        daemon.start("--nic", lab.nic.name, "--observer", "sock_diag")
-        status = daemon.status()
-        assert (status["locality"], status["reads"]) == (None, None)
-        assert "not measured: the sock_diag observer" in daemon.ctl("status").stdout
-    finally:
-        daemon.reap()

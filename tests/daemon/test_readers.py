@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,11 +18,10 @@ from urllib.parse import quote
 import pytest
 
 from atfnd.kernel.system.netns import open_socket
-from atfnd.model import Filter, FlowKey, Protocol, ThreadReads
+from atfnd.model import Filter, FlowKey, Protocol
 from tests.bed import a_bed
 from tests.daemons import Daemon, policy
 from tests.labs import HOST, PEER, Lab, packed
-from tests.observe.observing import Watch
 from tests.wait import until
 
 pytestmark = pytest.mark.usefixtures("own_affinity")
@@ -50,38 +48,6 @@ for cpu in cpus[: int(sys.argv[2])]:
 sys.stdin.read()
 os.killpg(0, 15)
 """
-
-
-def test_the_first_reader_of_each_connection_is_reported(lab: Lab, watch: Watch) -> None:
-    observer = watch(lab)
-    listener = lab.open("host", V4, socket.SOCK_STREAM)
-    listener.bind((HOST[V4], PORT))
-    listener.listen(8)
-
-    def serve() -> int:
-        client = lab.open("peer", V4, socket.SOCK_STREAM)
-        client.connect((HOST[V4], PORT))
-        accepted, _ = listener.accept()
-        for _ in range(3):
-            client.send(b"x")
-            assert accepted.recv(1) == b"x"
-        accepted.close()
-        return threading.get_native_id()
-
-    tids = [serve(), serve()]
-    for _ in range(3):
-        worker = threading.Thread(target=lambda: tids.append(serve()))
-        worker.start()
-        worker.join()
-    reported = [each for each in observer.drain() if isinstance(each, ThreadReads)]
-    assert {(each.key.local, each.key.local_port) for each in reported} == {
-        (packed(HOST[V4]), PORT)
-    }
-    assert {each.napi_id for each in reported} <= {queue.napi_id for queue in lab.nic.queues()}
-    readers = [each.thread.tid for each in reported]
-    assert set(readers) <= set(tids)
-    assert len(set(readers)) >= 2
-    assert {each.thread.pid for each in reported} == {os.getpid()}
 
 
 @contextmanager

@@ -56,21 +56,16 @@ def place(tmp_path: Path) -> Iterator[Place]:
         subprocess.run(["ip", "netns", "del", made.netns], check=True)
 
 
-def test_a_new_name_is_the_same_interface(place: Place) -> None:
+def test_a_new_name_is_the_same_interface_until_it_goes_and_comes_again(place: Place) -> None:
     for old, new in (("ra0", "ra7"), ("ra7", "ra8"), ("ra8", "ra0")):
         place.ip("link", "set", old, "name", new)
         until(partial(place.known_as, new), f"it is known as {new}")
     assert not place.daemon.events("refused")
-
-
-def test_a_pause_stays_a_pause_and_what_it_brings_back(place: Place) -> None:
-    place.daemon.order("pause", "ra0")
-    place.ip("link", "set", "ra0", "name", "ra7")
-    until(lambda: place.known_as("ra7", armed=False), "it is known as ra7")
-    place.daemon.order("resume", "ra7")
-    assert place.watched() == {"ra7": True}
-    place.ip("link", "set", "ra7", "name", "ra0")
-    until(partial(place.known_as, "ra0"), "it is known as ra0, and still armed")
+    assert place.daemon.ctl("disarm", "ra0").returncode == 0
+    place.ip("link", "del", "ra0")
+    until(lambda: place.watched() == {}, "it is no longer watched")
+    place.add()
+    until(lambda: place.watched() == {"ra0": False}, "it is taken again, and disarmed as it was")
 
 
 def test_a_slot_of_a_measurement_is_no_pause(place: Place) -> None:
@@ -84,11 +79,3 @@ def test_a_slot_of_a_measurement_is_no_pause(place: Place) -> None:
     assert complaints.endswith("ended early: the interface is gone, or has another name\n")
     assert client.returncode == 1
     assert place.daemon.get("/v1/nics")["nics"][0]["paused"] is False
-
-
-def test_it_goes_and_comes_again(place: Place) -> None:
-    assert place.daemon.ctl("disarm", "ra0").returncode == 0
-    place.ip("link", "del", "ra0")
-    until(lambda: place.watched() == {}, "it is no longer watched")
-    place.add()
-    until(lambda: place.watched() == {"ra0": False}, "it is taken again, and disarmed as it was")

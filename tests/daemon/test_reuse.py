@@ -64,21 +64,6 @@ def connecting(lab: Lab) -> tuple[FlowKey, Callable[[], Ends]]:
     return key, opened
 
 
-def accepting(lab: Lab) -> tuple[FlowKey, Callable[[], Ends]]:
-    """The peer connects to the host, from the same port each time."""
-    here, there = next(PORTS), next(PORTS)
-    listener = a_socket(lab, "host", here)
-    listener.listen(5)
-
-    def opened() -> Ends:
-        made = a_socket(lab, "peer", there)
-        made.connect((HOST[V4], here))
-        return listener.accept()[0], made
-
-    key = FlowKey(Protocol.TCP, packed(HOST[V4]), here, packed(PEER[V4]), there)
-    return key, opened
-
-
 def talk(ends: Ends) -> None:
     for _ in range(20):
         ends[1].send(b"x")
@@ -111,11 +96,8 @@ def steered(bed: Bed, key: FlowKey, ends: Ends, cpu: int) -> int:
 
 
 @pytest.mark.parametrize("order", ["strict", "immediate"])
-@pytest.mark.parametrize("opens", [connecting, accepting], ids=["connect", "accept"])
-def test_a_5_tuple_that_is_used_again_keeps_its_rule(
-    lab: Lab, tmp_path: Path, order: str, opens: Callable[[Lab], tuple[FlowKey, Callable[[], Ends]]]
-) -> None:
-    key, opened = opens(lab)
+def test_a_5_tuple_that_is_used_again_keeps_its_rule(lab: Lab, tmp_path: Path, order: str) -> None:
+    key, opened = connecting(lab)
     cpu = next(each for each in CPUS if each != rss_cpu(lab, key))
     with steering(lab, tmp_path, order) as bed:
         os.sched_setaffinity(0, {cpu})  # not the daemon's

@@ -47,12 +47,6 @@ def bed(
         yield made
 
 
-def test_the_observer_is_the_one_asked_for(bed: Bed) -> None:
-    status = bed.daemon.status()
-    assert (status["observer"], status["observer_why"]) == (bed.observer, "asked for")
-    assert status["armed"] == [bed.lab.nic.name]
-
-
 @pytest.mark.parametrize("kind", FLOWS)
 def test_packets_follow_the_application(bed: Bed, kind: str) -> None:
     app = FLOWS[kind](bed.apps)
@@ -166,4 +160,5 @@ def test_an_operator_sees_the_chain(bed: Bed) -> None:
     assert done.returncode == 0, done.stderr
     for word in (f"CPU {app.cpu}", f"queue {row['target_queue']}", f"thread {app.pid}"):
         assert word in done.stdout
+    assert "pinned to one CPU (by its affinity)" in " ".join(done.stdout.split())
     app.end()
