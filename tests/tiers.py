@@ -18,7 +18,6 @@ HERE = Path(__file__).parent
 # Not in `make test`: long runs, and what measures.
 FULL = {
     "test_api_fuzz": "thousands of requests",
-    "test_armed_again": "thirty orders under traffic of real servers",
     "test_auto_lab": "trials of a placement last seconds each",
     "test_autopiloted": "trials of a reception last seconds each",
     "test_bench_demo": "runs the demo",
@@ -27,7 +26,7 @@ FULL = {
     "test_daemon_killed": "kills at every step of a move",
     "test_fail_open": "kills at every step of a move",
     "test_flood": "50,000 attempts a second",
-    "test_full": "thousands of flows",
+    "test_full": "waits for flows that find no room",
     "test_gain_lab": "compares shares of traffic",
     "test_guarding": "pairs of slots, fifteen of them",
     "test_guest": "every file of tests/guest",
@@ -41,7 +40,6 @@ FULL = {
     "test_page_shown": "a browser",
     "test_random_faults": "faults by chance",
     "test_reload": "a policy after the other under traffic",
-    "test_reload_often": "fifty policies",
     "test_servers": "downloads nginx, memcached and unbound",
     "test_sharing": "flows that come to share a filter, and leave it",
     "test_top": "minutes at a terminal",
@@ -112,7 +110,6 @@ LONG = (
 # What `make soak` repeats, besides everything that hypothesis drives.
 SOAK = (
     "test_random_faults",
-    "test_reload_often",
     "test_daemon_killed",
     "test_fail_open",
     "test_broken_holds",

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The daemon itself, killed, stopped or with its NIC reset while it moves a flow: as
-test_fail_open.py and test_broken_holds.py, from an application that runs on another CPU on."""
+"""The daemon itself, killed while it moves a flow: as test_fail_open.py, from an application that
+runs on another CPU on."""
 
 from __future__ import annotations
 
 import os
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from atfnd.program.journals.filter_journal import FilterJournal
 from tests.applications import CPUS, rss_cpu
-from tests.daemon.failing import Traffic, in_kernel, loaded, restarts, restored, stopped
+from tests.daemon.failing import Traffic, in_kernel, loaded, restarts
 from tests.daemon.faulty import with_fault
 from tests.daemons import Daemon, standing
 from tests.wait import until
@@ -79,13 +78,10 @@ def off_rss(traffic: Traffic) -> int:
 @pytest.mark.parametrize(
     ("state", "done"),
     [
-        ("hold before hold", False),
         ("hold after hold", False),
         ("commit after claim", False),
         ("commit after insert", True),
-        ("settle before drain_evidence", True),
         ("verify before release", True),
-        ("verify before evidence", True),
     ],
 )
 def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, done: bool) -> None:
@@ -107,7 +103,6 @@ def test_killed_over_a_first_rule(traffic: Traffic, tmp_path: Path, state: str, 
     [
         ("commit before write", False),
         ("commit after write", True),
-        ("verify before evidence", True),
     ],
 )
 def test_killed_while_a_queue_follows(
@@ -127,26 +122,3 @@ def test_killed_while_a_queue_follows(
     assert restarts(traffic, tmp_path) == ADOPTED
     assert standing(traffic.lab) == before
     assert traffic.seats() == seats
-
-
-@pytest.mark.parametrize("fault", ["stop", "flap"])
-@pytest.mark.parametrize(
-    "state", ["hold after hold", "settle before drain_evidence", "verify before evidence"]
-)
-def test_the_daemon_goes_on(traffic: Traffic, tmp_path: Path, fault: str, state: str) -> None:
-    here = off_rss(traffic)
-    os.sched_setaffinity(traffic.moved.running.checker.pid, {here})
-    daemon = start(traffic, tmp_path, f"{fault} {state}")
-    try:
-        until(lambda: "fault\n" in daemon.said(), "the fault comes", FAULT_S)
-        assert daemon.process is not None
-        if fault == "stop":
-            until(partial(stopped, daemon.process.pid), "it is stopped")
-        traffic.flows()
-        daemon.process.send_signal(signal.SIGCONT)
-        until(lambda: daemon.answers() and rule_cpus(traffic) == [here], "it is moved")
-        traffic.flows()
-        assert daemon.end() == 0
-    finally:
-        daemon.reap()
-    restored(traffic, daemon)
