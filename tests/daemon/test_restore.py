@@ -9,7 +9,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests.applications import Application, delivered
 from tests.bed import Bed, a_bed
 from tests.daemons import ATFND, EVERYTHING, standing
 from tests.labs import HOST, Lab, packed
+from tests.wait import until
 
 __all__: list[str] = []
 
@@ -46,6 +47,10 @@ def bed(lab: Lab, tmp_path: Path) -> Iterator[Bed]:
 
 def rules(lab: Lab) -> list[Filter]:
     return [rule._replace(hits=None) for rule in lab.nic.filters()]
+
+
+def matches(lab: Lab) -> list[Match | None]:
+    return [rule.match for rule in lab.nic.filters()]
 
 
 def all_steered(bed: Bed, *apps: Application) -> None:
@@ -91,6 +96,30 @@ def test_after_a_kill_the_restart_takes_its_rules_over(
         assert [rule.location for rule in rules(lab)] == [foreign]
 
 
+def test_a_restart_that_is_not_armed_deletes_orphans_once_it_is_or_restores(
+    bed: Bed, lab: Lab
+) -> None:
+    bed.start()
+    lives, ends, later = bed.apps.tcp(), bed.apps.tcp(), bed.apps.tcp()
+    all_steered(bed, lives, ends, later)
+    bed.daemon.end(signal.SIGKILL)
+    ends.end()
+    before = standing(lab)
+    bed.start(arm=False)
+    all_steered(bed, lives, later)
+    assert standing(lab) == before
+    bed.daemon.order("arm", lab.nic.name)
+    until(lambda: {*matches(lab)} == {Match.of(lives.key), Match.of(later.key)}, "it is deleted")
+    bed.daemon.end(signal.SIGKILL)
+    later.end()
+    bed.start(arm=False)
+    assert len(rules(lab)) == 2
+    assert bed.daemon.ctl("restore", lab.nic.name).returncode == 0
+    assert rules(lab) == []
+    bed.daemon.end()
+    assert bed.daemon.restore().stdout == "nothing to restore\n"
+
+
 def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed, lab: Lab) -> None:
     name, before = lab.nic.name, standing(lab)
     foreign = lab.nic.insert(FOREIGN, 0)
@@ -116,6 +145,85 @@ def test_a_running_daemon_puts_all_back_and_disarms(bed: Bed, lab: Lab) -> None:
     assert (done.returncode, done.stdout) == (0, f"{name}: 3 filters deleted\n"), done.stderr
     lab.nic.delete(foreign)
     assert standing(lab) == before
+
+
+def deleted(lab: Lab, rule: Filter) -> None:
+    lab.nic.delete(rule.location)
+
+
+def redirected(lab: Lab, rule: Filter) -> None:
+    assert rule.match is not None
+    assert rule.queue is not None
+    lab.nic.insert(rule.match, (rule.queue + 2) % 4, rule.location)
+
+
+def replaced(lab: Lab, rule: Filter) -> None:
+    lab.nic.insert(FOREIGN, 0, rule.location)
+
+
+@pytest.mark.parametrize("change", [deleted, redirected, replaced])
+def test_a_filter_that_somebody_changed_is_left_alone(
+    bed: Bed, lab: Lab, change: Callable[[Lab, Filter], None]
+) -> None:
+    bed.start()
+    app, other = bed.apps.tcp(), bed.apps.tcp()
+    all_steered(bed, app, other)
+    rule = bed.rule(app)
+    assert rule is not None
+    began_s = bed.daemon.status()["uptime_s"]  # a rule may be lost in its first second
+    until(lambda: bed.daemon.status()["uptime_s"] > began_s + 2, "the rule is settled")
+    change(lab, rule)
+    row = bed.row(app, lambda row: row["state"] == "manual", "is left alone")
+    assert row["why"].startswith("another program ")
+    (event,) = bed.daemon.events("manual")
+    assert event["flow"] == str(app.key)
+
+    def theirs() -> list[Filter]:
+        return [each for each in rules(lab) if each.match != Match.of(other.key)]
+
+    changed = theirs()
+    for _ in range(2):
+        app.migrate()
+        bed.row(app, lambda row: row["app_cpu"] == app.cpu, "is seen to move")
+        other.migrate()
+        bed.steered(other)
+    assert theirs() == changed
+    app.end()  # `restore` and the next daemon know that this rule is not ours any more
+    bed.unknown_to_table(app)
+    bed.daemon.end(signal.SIGKILL)
+    assert bed.daemon.restore().stdout == f"{lab.nic.name}: 1 filters deleted\n"
+    assert rules(lab) == changed
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_restore_leaves_what_somebody_has_just_changed(bed: Bed, lab: Lab, running: bool) -> None:
+    bed.start()
+    all_steered(bed, bed.apps.tcp(), bed.apps.udp_connected())
+    if not running:
+        bed.daemon.end(signal.SIGKILL)
+    rule = lab.nic.filters()[0]
+    redirected(lab, rule)
+    done = bed.daemon.ctl("restore", lab.nic.name) if running else bed.daemon.restore()
+    said = "filters 1 gone, or changed by another program since"
+    assert (done.returncode, running or said in done.stdout) == (0, True)
+    assert [each.location for each in rules(lab)] == [rule.location]
+
+
+def test_a_foreign_rule_is_never_touched(bed: Bed, lab: Lab) -> None:
+    """One for the very flow, too: it was there first."""
+    bed.start(arm=False)
+    app = bed.apps.tcp()
+    bed.row(app, lambda row: row["state"] == "observed", "is observed")
+    wrong = next(q.index for q in lab.nic.queues() if q.cpu != app.cpu)
+    location = lab.nic.insert(Match.of(app.key), wrong)
+    bed.daemon.order("arm", lab.nic.name)
+    row = bed.row(app, lambda row: row["state"] == "wanted", "is left to that filter")
+    assert "another program has a filter" in row["why"]
+    app.end()
+    bed.unknown_to_table(app)
+    assert bed.daemon.end() == 0
+    assert bed.daemon.restore().stdout == "nothing to restore\n"
+    assert rules(lab) == [Filter(location, Match.of(app.key), wrong)]
 
 
 def test_a_stop_restores_where_the_policy_says_so(bed: Bed, lab: Lab) -> None:

@@ -95,6 +95,27 @@ def test_it_is_shown_with_what_it_was_and_who_asks(bed: Bed) -> None:
     assert wrote[0]["source"] == f"{bed.daemon.config}:{line}"
 
 
+@pytest.mark.parametrize("verb", ["pause", "restore"])
+def test_an_undo_of_the_last_armed_interface_puts_it_back(bed: Bed, verb: str) -> None:
+    bed.start()
+    becomes(*OURS)
+    assert bed.daemon.ctl(verb, bed.lab.nic.name).returncode == 0
+    assert now() == FOUND
+    states(bed, "wanted", "wanted")
+
+
+def test_another_policy_puts_back_what_it_asks_for_no_more(bed: Bed) -> None:
+    bed.start()
+    becomes(*OURS)
+    bed.daemon.config.write_text(ASKS.replace("packets: 280, ", ""))
+    assert bed.daemon.ctl("reload").returncode == 0
+    assert now() == (FOUND[0], OURS[1])
+    bed.daemon.config.write_text(EVERYTHING)
+    assert bed.daemon.ctl("reload").returncode == 0
+    assert now() == FOUND
+    states(bed, "left", "left")
+
+
 def test_what_somebody_else_writes_is_left_alone_until_a_resume(bed: Bed) -> None:
     bed.start()
     becomes(*OURS)
@@ -132,6 +153,18 @@ def test_restore_puts_it_back_without_a_daemon(bed: Bed) -> None:
     assert now() == (FOUND[0], "40000")
     assert "netdev-budget is 290 again" in done.stdout
     assert "netdev-budget-usecs left at 40000: another program set it" in done.stdout
+
+
+def test_a_stop_keeps_it_or_puts_it_back_as_the_policy_says(bed: Bed) -> None:
+    bed.start()
+    becomes(*OURS)
+    assert bed.daemon.end() == 0
+    assert now() == OURS
+    bed.daemon.config.write_text(ASKS.replace("daemon: {", "daemon: { on_stop: restore,"))
+    bed.start()
+    states(bed, "set", "set")
+    assert bed.daemon.end() == 0
+    assert now() == FOUND
 
 
 def test_what_the_kernel_refuses_is_said_and_tried_again_when_it_is_armed(bed: Bed) -> None:
