@@ -27,8 +27,6 @@ from pathlib import Path
 
 from tests.wait import EMULATED
 
-__all__: list[str] = []
-
 MESSAGE = b"x" * 1000
 PACE_S = 0.002 * EMULATED  # an emulated CPU is to have time for others
 BUSY_S, REST_S = 0.0098, 0.0002

@@ -10,8 +10,6 @@ import pytest
 from tests import tiers
 from tests.__main__ import Ran, once_more
 
-__all__: list[str] = []
-
 
 def test_the_table_names_files_that_are_there() -> None:
     named = {*tiers.FULL, *tiers.DEMAND, *tiers.ALONE, *tiers.LONG, *tiers.SOAK}

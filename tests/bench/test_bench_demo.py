@@ -16,8 +16,6 @@ from bench.demo import Pace
 from bench.demo_report import Found, enough, medians, sentence, table
 from bench.verdicts import Run
 
-__all__: list[str] = []
-
 RUN = Run(0, "", "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 0.5, 0.0)
 SAME = (1.0, 0.98, 1.02, 1.0, 1.01, 0.99, 1.0, 1.0)
 MORE, LESS = (1.2,) * 7 + (1.1,), (0.8,) * 7 + (0.9,)

@@ -15,8 +15,6 @@ from bench.kit.measuring import Measured, Parts, parts
 from bench.kit.page import answered, page, said
 from bench.verdicts import Run
 
-__all__: list[str] = []
-
 LIGHT = Cell("redis", 16, pinned=True, saturated=False).name
 FULL_LOAD = Cell("redis", 16, pinned=True, saturated=True).name
 RUN = Run(0, LIGHT, "rss", 4000.0, 90e3, 1200e3, 20e3, 0.0, 0.5, 0.5, 0.0)

@@ -7,8 +7,6 @@ import pytest
 
 from bench.verdicts import Run, Verdict, judged
 
-__all__: list[str] = []
-
 LIGHT, FULL = "redis × 4, pinned, light", "redis × 4, pinned, saturated"
 RUN = Run(0, LIGHT, "rss", 100.0, 50e3, 100e3, 1000.0, 0.0, 0.0, 0.5, 0.0)
 

@@ -13,8 +13,6 @@ from atfnd.move.verdict import Mechanism, Verdict
 from bench.counted.counts import KINDS, Window, handed, marks, windows
 from bench.counted.deciding import FLOWS, TIMES, Decider
 
-__all__: list[str] = []
-
 CPUS, EACH, ROUNDS = 4, 1_000_000, 2000
 Counted = list[dict[str, list[int]]]
 

@@ -13,8 +13,6 @@ from bench.counted.counts import HANDED, RATE, ROUNDS, judge, marks, pingpongs, 
 from tests.guest.boot import ROOT, run
 from tests.guest.machine import Machine
 
-__all__: list[str] = []
-
 CPUS = 8
 COUNTED = Machine(sockets=2, cores=CPUS // 2, counted=True)
 PAIRS = " ".join(f"'{one} {other}'" for one, other in pingpongs(CPUS))

@@ -12,8 +12,6 @@ from bench.counted.observed import differing, figures
 from bench.counted.programs import programs
 from bench.meter import Meter
 
-__all__: list[str] = []
-
 NAMES = ["on_recv", "on_send", "on_recv"]
 
 

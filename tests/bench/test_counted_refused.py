@@ -12,8 +12,6 @@ import pytest
 from bench.bed import succeed
 from bench.counted.build import CC
 
-__all__: list[str] = []
-
 COUNTED = Path(__file__).parents[2] / "bench/counted"
 # push %rbp; push %rbx; mov %edi,%ebx; sub $8,%rsp; cmpl $2,replay_mode; je: of QEMU 10.0.2
 BUDGET = bytes.fromhex("555389fb4883ec08833d49d43c0102745f")

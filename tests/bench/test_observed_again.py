@@ -12,8 +12,6 @@ from bench.counted.kept import OBSERVED, count
 from bench.counted.observed import differing
 from tests.guest.boot import ROOT
 
-__all__: list[str] = []
-
 GUEST_S = 3600.0
 
 

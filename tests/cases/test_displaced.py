@@ -11,8 +11,6 @@ from atfnd.engine import event as told
 from tests.cases.given import CPUS, nic, policy
 from tests.cases.machine import Machine
 
-__all__: list[str] = []
-
 QUEUES = tuple(replace(queue, irq=40 + queue.index) for queue in nic().queues)
 
 

@@ -14,8 +14,6 @@ from atfnd.model import FlowState
 from tests.cases.given import STRICT, nic, policy
 from tests.cases.machine import Machine
 
-__all__: list[str] = []
-
 OTHERS = {
     "priv:flow-director-atr": "on", **{f"rps-cpus:{queue}": "0-3" for queue in range(4)},
     **{f"queue-cpu:{queue}": str(queue) for queue in range(4)},

@@ -12,8 +12,6 @@ from tests.cases.given import STRICT, nic, policy
 from tests.cases.machine import Machine
 from tests.values import key
 
-__all__: list[str] = []
-
 
 def steering(*numbers: int) -> Machine:
     machine = Machine()

@@ -13,8 +13,6 @@ from tests.cases.given import STRICT, nic, policy, thread
 from tests.cases.machine import Machine
 from tests.values import NIC, key
 
-__all__: list[str] = []
-
 
 def owning(*flows: tuple[int, int], rate: int = 100_000) -> Machine:
     """Threads 1, 2, ... use a flow each, (number, CPU), under a rule that keeps the order."""

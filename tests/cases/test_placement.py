@@ -14,8 +14,6 @@ from tests.cases.given import CPUS, STRICT, nic, policy, thread
 from tests.cases.machine import Machine
 from tests.values import key
 
-__all__: list[str] = []
-
 NEAR = [("core", 1, 1), ("llc", 1, 0), ("node", 1, 0), ("smt", 1, 1)]
 
 

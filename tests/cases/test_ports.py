@@ -12,8 +12,6 @@ from tests.cases.given import PORT, STRICT, policy, thread
 from tests.cases.machine import Machine
 from tests.values import key
 
-__all__: list[str] = []
-
 
 def far(machine: Machine, *numbers: int) -> Machine:
     """The answers of these remotes take long."""

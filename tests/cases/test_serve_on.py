@@ -12,8 +12,6 @@ from atfnd.model import Policy, ServeOn
 from tests.cases.given import CPUS, STRICT, nic, policy
 from tests.cases.machine import Machine
 
-__all__: list[str] = []
-
 ANY, NOT_0, LOW, HIGH = None, "!0", "0-1", ServeOn(frozenset({2, 3}), others=False)
 ALONE, EVERY = ("0", "1", "2", "3"), ("0-3",) * 4
 

@@ -16,8 +16,6 @@ from atfnd.model.softirq_budget import PACKETS
 from tests.cases.given import STRICT, nic, policy
 from tests.cases.machine import Machine
 
-__all__: list[str] = []
-
 REST = frozenset({41, 42, 43})
 PID, NONE = 7, Bans((), frozenset(), frozenset())
 IRQS = nic(queues=tuple(replace(queue, irq=40 + queue.index) for queue in nic().queues))

@@ -16,8 +16,6 @@ from tests.cases.given import PORT, STRICT, nic, policy, thread
 from tests.cases.machine import Machine
 from tests.values import key
 
-__all__: list[str] = []
-
 ATTACKER, VICTIM = 1000, 1001
 MEGABYTE = 1_000_000
 FULL = "its rule has its share of the filters, {}: delivered by RSS"

@@ -11,8 +11,6 @@ from tests.cases.given import STRICT, nic, policy, thread
 from tests.cases.machine import Machine
 from tests.values import key
 
-__all__: list[str] = []
-
 FEW = nic(slots=4)
 ONE, OTHER = thread(1, uid=1), thread(2, uid=2)
 

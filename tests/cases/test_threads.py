@@ -11,8 +11,6 @@ from atfnd.model.reason import Code
 from tests.cases.given import STRICT, nic, policy
 from tests.cases.machine import Machine
 
-__all__: list[str] = []
-
 
 def test_a_flow_follows_after_the_dwell_of_its_rule() -> None:
     """Row 1. The extra dwell of guests is gone."""

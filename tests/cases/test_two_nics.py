@@ -11,8 +11,6 @@ from atfnd.model import Caps, FlowState
 from tests.cases.given import STRICT, nic, policy
 from tests.cases.machine import Machine
 
-__all__: list[str] = []
-
 
 def two(*rules: dict[str, str], slots: int = 4096) -> Machine:
     return Machine(policy(*rules), nic(slots=slots), nic("two", slots))

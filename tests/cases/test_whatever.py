@@ -19,8 +19,6 @@ from tests.cases.given import PORT, STRICT, nic, policy, thread
 from tests.cases.machine import Machine
 from tests.values import key
 
-__all__: list[str] = []
-
 SLOTS = 5
 QUEUE_RESTS_NS = 100_000_000
 LEFT = {"match": {"process": "left"}, "placement": "leave"}

@@ -14,8 +14,6 @@ from tests.cli.refusals import NO_BPF, NO_BTF, NO_ROOT
 from tests.daemons import ATFND, Daemon, standing
 from tests.labs import Lab, unique_name
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:

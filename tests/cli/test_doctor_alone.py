@@ -22,8 +22,6 @@ from atfnd.policy.file.host import Host, read_host
 from tests.cli.refusals import NO_ROOT
 from tests.labs import Lab
 
-__all__: list[str] = []
-
 
 def asked(*words: str, wrapped: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     atfnd = [*wrapped, "atfnd"] if wrapped else [sys.executable, "-m", "atfnd"]

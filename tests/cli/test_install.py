@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 LAYERED = """

@@ -25,8 +25,6 @@ from tests.daemons import ATFND
 from tests.serve.asking import ATFNCTL, forked
 from tests.tree.documented import parsed
 
-__all__: list[str] = []
-
 PROGRAMS: dict[str, Any] = {"atfnd": get_command(atfnd), "atfnctl": get_command(atfnctl)}
 WIDTH = 80
 

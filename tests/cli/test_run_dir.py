@@ -14,8 +14,6 @@ import pytest
 from atfnd.cli.restore import restore
 from atfnd.errors import OperatorError
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/service.md"
 

@@ -12,8 +12,6 @@ from atfnd.model import Device, Facts, InterfaceRule, Policy
 from atfnd.policy.match.match import Matcher, interface_rule, under_policy
 from tests.values import NIC, RULE, key
 
-__all__: list[str] = []
-
 RFS = InterfaceRule("*", "f:1", True, None, 0, unowned="rfs", driver="igb")
 POLICY = Policy((RFS,), (RULE,), "auto", 16, 0, ())
 OTHERS = ("a", "aeth0", "eth0", "!eth1", "[!]eth0", "eth*")

@@ -21,8 +21,6 @@ from atfnd.model import Placement
 from atfnd.model.reason import Code
 from tests.values import key
 
-__all__: list[str] = []
-
 __all__ = ["APP", "SECOND_NS", "Load", "World"]
 
 SECOND_NS = 1_000_000_000

@@ -20,8 +20,6 @@ from atfnd.compare.student import quantile
 from atfnd.compare.verdict import JUDGED, compare
 from atfnd.model import Compared, Effect, Figure, Measurement, ReadBytes, SlotReading, SocketRtt
 
-__all__: list[str] = []
-
 NOTHING: dict[Figure, float | None] = dict.fromkeys(Figure)
 USUAL = {Figure.CPU_PER_BYTE: 10.0, Figure.RTT: 200.0, Figure.THROUGHPUT: 1e6}
 

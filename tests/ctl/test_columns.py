@@ -14,8 +14,6 @@ from atfnd.ctl.columns import FLOW_COLUMNS, ORDERS, Grid, Order
 from tests.serve.asking import ATFNCTL, environment, forked
 from tests.serve.published import Serving
 
-__all__: list[str] = []
-
 DOCUMENT = Path(__file__).parents[2] / "docs/api.md"
 COLUMNS = [
     "PROTO", "LOCAL", "REMOTE", ">TID", "COMM", ">APP-CPU", ">RX-CPU", "PLACED", "STATE",

@@ -16,8 +16,6 @@ from tests.serve.asking import ATFNCTL, environment, forked
 from tests.serve.published import Serving
 from tests.wait import until
 
-__all__: list[str] = []
-
 SCRIPTS = Path(__file__).parents[2] / "completions"
 PROMPT = "inner>"
 

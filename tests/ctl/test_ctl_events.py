@@ -20,8 +20,6 @@ from tests.serve.asking import ATFNCTL, atfnctl, environment, forked, lines
 from tests.serve.published import Published, Serving, serving
 from tests.wait import until
 
-__all__: list[str] = []
-
 AGES_S = {1: 7200, 2: 1800, 3: 60, 4: 50, 5: 40, 6: 1}
 KINDS = {1: "arm", 2: "insert", 3: "deferred", 4: "deferred", 5: "deferred", 6: "setting"}
 

@@ -14,8 +14,6 @@ from atfnd.model import NicReads, ReadBytes
 from tests.serve.asking import ATFNCTL, atfnctl, environment, forked, lines
 from tests.serve.published import Published, Serving, serving
 
-__all__: list[str] = []
-
 FLOWS = (
     "no misdelivered flow in the table; 2 interfaces watched; "
     "99.50% of bytes processed on the CPU that read them, last 10 s; "

@@ -17,8 +17,6 @@ from tests.labs import Lab
 from tests.serve.asking import ATFNCTL
 from tests.wait import until
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def bed(shared_lab: Lab, tmp_path: Path) -> Iterator[Bed]:

@@ -13,8 +13,6 @@ from atfnd.ctl.top.cells import bar, rate
 from atfnd.ctl.top.figures import WINDOW_NS, Rates, Reading, Series, is_move
 from tests.ctl.figures import STATUS, a_look, an_event
 
-__all__: list[str] = []
-
 
 @given(st.lists(st.tuples(st.integers(1, WINDOW_NS), st.integers(0, 1 << 40)), max_size=30))
 def test_a_rate_is_of_its_window(steps: list[tuple[int, int]]) -> None:

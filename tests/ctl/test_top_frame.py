@@ -17,8 +17,6 @@ from atfnd.ctl.top.frame import Size, flow_lines, frame, page
 from atfnd.ctl.top.view import COLUMNS, View, fitting, shown
 from tests.ctl.figures import FIGURES, FORWARDED, STATUS, Row, a_flow, a_pair, an_event
 
-__all__: list[str] = []
-
 VIEWS = st.builds(
     View, column=st.integers(0, 14), turned=st.booleans(), words=st.sampled_from(["", "a", "10"]),
     typed=st.none() | st.text(max_size=9), paused=st.booleans(), help=st.booleans(),

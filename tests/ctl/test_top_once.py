@@ -21,8 +21,6 @@ from tests.serve.asking import ATFNCTL, atfnctl
 from tests.serve.published import Serving, flow, serving, three_flows
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECOND_NS = 10**9
 
 

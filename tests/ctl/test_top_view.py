@@ -15,8 +15,6 @@ from atfnd.ctl.top.terminal import Keys
 from atfnd.ctl.top.view import COLUMNS, View, press, shown
 from tests.ctl.figures import FLOWS
 
-__all__: list[str] = []
-
 NAMES = [column.name for column in COLUMNS]
 KEYS = st.lists(
     st.sampled_from(

@@ -14,8 +14,6 @@ from typing import Any
 from atfnd.cli.commands import main
 from atfnd.daemon.supervisor import Supervisor
 
-__all__: list[str] = []
-
 
 def _burn(daemon: Supervisor) -> None:
     table, rest = daemon._engine.memory.table, threading.Event()

@@ -26,8 +26,6 @@ from atfnd.nic.lab.nic import LabNic
 from tests.labs import packed
 from tests.move.moving import ANOTHER_AT_ONCE, Moving
 
-__all__: list[str] = []
-
 HOUR_NS = 3600 * 10**9
 RSS = frozenset({0})
 

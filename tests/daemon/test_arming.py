@@ -17,8 +17,6 @@ from tests.daemons import OBSERVERS, policy, standing
 from tests.labs import Lab
 from tests.values import key
 
-__all__: list[str] = []
-
 RULES = policy(
     """\
   - name: mine

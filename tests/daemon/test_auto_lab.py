@@ -25,8 +25,6 @@ from tests.daemons import Row, policy
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 GAINS, LOSES = map(itertools.count, (24800, 24900))  # local ports
 RULES = """\
   - name: gains

@@ -21,8 +21,6 @@ from tests.daemons import EVERYTHING, Row
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 AUTO = f"{EVERYTHING}interfaces: [{{ match: {{ name: '*' }}, reception: auto }}]\n"
 TRIAL_S = 120
 FIGURES = re.compile(

@@ -16,8 +16,6 @@ from tests.daemon.simulated import Simulated, simulated, text_of
 from tests.simulation import kernel
 from tests.simulation.machine import WorldBirths
 
-__all__: list[str] = []
-
 REMOTE = b"\x0a\x01\0\x01"
 AFTER_NS = 500_000_000
 

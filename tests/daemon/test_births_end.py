@@ -15,8 +15,6 @@ from tests.daemons import policy
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 BPF_CGROUP_SOCK_OPS = 3  # linux/bpf.h
 
 

@@ -21,8 +21,6 @@ from atfnd.model.reason import Code
 from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC, RULE, key
 
-__all__: list[str] = []
-
 RULES = [
     InterfaceRule("eth*|!eth0", "f:1", True, None, 0, driver="igb"),
     InterfaceRule("eth1|ens1", "f:2", True, None, 0),

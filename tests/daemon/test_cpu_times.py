@@ -19,8 +19,6 @@ from atfnd.engine.event import CpuSpent, LoadRead
 from atfnd.model import CpuTime, FlowRule, Placement, PlacementKind, Policy
 from tests.values import RULE
 
-__all__: list[str] = []
-
 STAYS = replace(RULE, full_core="stay")
 NEAR = replace(RULE, placement=Placement(PlacementKind.LLC))
 BUSY_NS = 30_000_000

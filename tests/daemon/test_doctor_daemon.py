@@ -11,8 +11,6 @@ from tests.daemons import standing
 from tests.labs import Lab, a_lab
 from tests.serve.asking import atfnctl
 
-__all__: list[str] = []
-
 
 def test_a_lab_that_is_watched_and_one_that_is_not(shared_lab: Lab, tmp_path: Path) -> None:
     name = shared_lab.nic.name

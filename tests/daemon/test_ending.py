@@ -17,8 +17,6 @@ from tests.daemons import OBSERVERS, standing
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGKILL
 
 

@@ -15,8 +15,6 @@ from tests.daemon.simulated import Simulated, simulated, text_of
 from tests.simulation import kernel
 from tests.simulation.wire import Flow
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Simulated]:

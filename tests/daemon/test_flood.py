@@ -22,8 +22,6 @@ from tests.daemons import policy
 from tests.labs import HOST, Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 PER_S = 50_000  # attempted; of a machine that is busy otherwise, as many as it can
 COUNTED = 250_000
 MORE_BYTES = 4 << 20  # that a daemon may grow by itself, whatever arrives

@@ -17,8 +17,6 @@ from atfnd.policy.file.load import built_in
 from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC
 
-__all__: list[str] = []
-
 RULE = ForwardingRule("gateway", "t:1", ("in",), ("out",), False, PairPlacement.CORE, Mode.STRICT)
 COUNT = Pairs(2.0, None, 0, ())
 

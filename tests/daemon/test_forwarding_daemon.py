@@ -25,8 +25,6 @@ from tests.daemons import ATFND, Daemon
 from tests.kernel.netns import Net
 from tests.wait import until
 
-__all__: list[str] = []
-
 QUEUES, FLOWS = 2, 4
 OUT, SINK = "out", "10.78.9.2"
 INS = ("f0", "f1")

@@ -12,8 +12,6 @@ from tests.daemons import Row
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 
 def every(bed: Bed) -> list[Row]:
     rows: list[Row] = json.loads(bed.daemon.ctl("flows", "--all", "--json").stdout)

@@ -13,8 +13,6 @@ from tests.bed import Bed, a_bed
 from tests.daemons import policy
 from tests.labs import Lab, a_lab
 
-__all__: list[str] = []
-
 ROOM = 4
 
 

@@ -18,8 +18,6 @@ from tests.daemons import Row, policy
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 SPIN = "while True: pass"
 RULES = policy("""\
   - name: stays

@@ -24,8 +24,6 @@ from tests.labs import Lab
 from tests.observe.observing import RIGHT, WRONG, Pair, directed, wanders_to
 from tests.wait import until
 
-__all__: list[str] = []
-
 SCRIPT = (RIGHT, WRONG, WRONG)  # a message on each, and again
 SIZE = 1000
 

@@ -23,8 +23,6 @@ from tests.cli.refusals import NO_FILTERS
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 V4, V6 = socket.AF_INET, socket.AF_INET6
 FLOWS: dict[str, Callable[[Applications], Application]] = {
     "tcp4": lambda apps: apps.tcp(V4),

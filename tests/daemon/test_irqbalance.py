@@ -32,8 +32,6 @@ from tests.daemon.irqbalance import balancer, spares
 from tests.values import NIC, RULE
 from tests.wait import until
 
-__all__: list[str] = []
-
 ASKS = """\
 import sys, pathlib
 from atfnd.kernel.interrupts import irqbalance

@@ -29,8 +29,6 @@ from tests.serve.published import Published, Serving, serving, three_flows
 from tests.serve.test_api_peers import GROUP
 from tests.wait import until
 
-__all__: list[str] = []
-
 # Keeps the backlog full, and 500 connections that say nothing.
 FLOOD = """
 import select, socket, sys

@@ -20,8 +20,6 @@ from tests.bed import Bed, a_bed
 from tests.labs import Lab, a_lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 
 def set_link(lab: Lab, state: str) -> None:
     def change() -> None:

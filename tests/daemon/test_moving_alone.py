@@ -30,8 +30,6 @@ from tests.move.test_move_mover import LIKELY
 from tests.nic.fake_nic import FakeNic
 from tests.values import NIC, key
 
-__all__: list[str] = []
-
 INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
 DELETE = Action(
     ActionKind.DELETE, "nic", key(1), 7, 2, None, Code.KERNEL("why"), "rest", live=False

@@ -21,8 +21,6 @@ from tests.kernel.netns import listening
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 HOST4 = "10.9.0.1"
 EVERY_S = 0.15
 PORTS = (5201, 5202)

@@ -15,8 +15,6 @@ from tests.daemons import standing
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 LIMIT_BYTES = 400 << 20
 STOP_S = 60
 

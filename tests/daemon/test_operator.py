@@ -22,9 +22,6 @@ from tests.daemon.simulated import Simulated, simulated, text_of
 from tests.simulation.driver import FOREIGN
 from tests.values import NIC, RULE
 
-__all__: list[str] = []
-
-
 ON, PAUSED, OFF = (True, False), (False, True), (False, False)
 
 

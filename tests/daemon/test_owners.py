@@ -17,8 +17,6 @@ from tests.labs import Lab
 from tests.observe.groups import GROUP, UNIT, a_group
 from tests.wait import until
 
-__all__: list[str] = []
-
 MIGRATIONS = 4
 
 

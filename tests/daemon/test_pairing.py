@@ -25,8 +25,6 @@ from tests.diagnose.machines import topology
 from tests.values import NIC
 from tests.wait import until
 
-__all__: list[str] = []
-
 T = TypeVar("T")
 
 OURS = namespace(None)

@@ -17,8 +17,6 @@ from tests.daemons import OBSERVERS, Row, policy
 from tests.labs import Lab, a_lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 FIRST, OTHER = CPUS[:2]
 NEAR, IN_ORDER, FIXED, USUAL = map(itertools.count, (24000, 24200, 24400, 24600))  # local ports
 RULES = f"""\

@@ -19,8 +19,6 @@ from atfnd.model import Policy
 from atfnd.serve.log.event_log import EventLog
 from tests.values import RULE
 
-__all__: list[str] = []
-
 BEFORE = Policy((), (RULE,), "auto", 64, 0, ("before.yaml",))
 AFTER = replace(BEFORE, files=("after.yaml",), web_port=8080)
 WRONG = OperatorError("a.yaml:3:1: no such key", "see atfnd check")

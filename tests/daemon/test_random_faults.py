@@ -35,8 +35,6 @@ from tests.labs import Lab, a_lab
 from tests.values import key
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECONDS = float(os.environ.get("ATFND_FAULTS_S", "40"))
 SEED = int(os.environ.get("ATFND_FAULTS_SEED", "6"))
 SLOTS = 32

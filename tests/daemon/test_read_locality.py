@@ -21,8 +21,6 @@ from tests.labs import HOST, PEER, Lab, packed
 from tests.observe.observing import RIGHT, WRONG, Pair, lockstep, on_cpu
 from tests.wait import until
 
-__all__: list[str] = []
-
 SIZE = 1000
 LEFT = (
     "version: 1\nflows: [{ name: all, match: { protocol: [tcp, udp, sctp] }, placement: leave }]\n"

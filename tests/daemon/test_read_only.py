@@ -12,8 +12,6 @@ from tests.bed import a_bed
 from tests.daemons import ATFND, standing
 from tests.labs import Lab
 
-__all__: list[str] = []
-
 MTU = "/sys/class/net/lo/mtu"
 REMOUNT = f"mount -o remount,ro,bind /sys && ! (echo 65536 >{MTU}) 2>/dev/null"
 READ_ONLY = ("unshare", "--mount", "sh", "-c", f'{REMOUNT} && exec "$@"', "sh")

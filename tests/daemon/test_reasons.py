@@ -21,8 +21,6 @@ from tests.values import key as number_key
 from tests.values import one_rule, seen
 from tests.wait import until
 
-__all__: list[str] = []
-
 
 def entry(memory: Memory, number: int = 0) -> Flow:
     found = memory.table.get(number_key(number))

@@ -8,8 +8,6 @@ from dataclasses import replace
 from atfnd.daemon.remembering import Remembering
 from tests.serve.published import Published
 
-__all__: list[str] = []
-
 
 def test_a_sample_has_what_ended_since_the_one_before_and_an_hour_is_kept() -> None:
     status = Published().status()

@@ -17,8 +17,6 @@ from tests.serve.asking import ATFNCTL, environment
 from tests.wait import until
 from tests.zygote import Forked
 
-__all__: list[str] = []
-
 
 class Place:
     """A namespace with one veth pair, and a daemon in it that watches and may change `ra0`."""

@@ -24,8 +24,6 @@ from atfnd.model.reason import Code
 from atfnd.serve.log.event_log import EventLog
 from tests.values import NIC, RULE, key
 
-__all__: list[str] = []
-
 POLICY = Policy((), (RULE,), "auto", 64, 0, ("a.yaml",))
 INSERT = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
 

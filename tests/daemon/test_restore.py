@@ -21,8 +21,6 @@ from tests.daemons import ATFND, EVERYTHING, standing
 from tests.labs import HOST, Lab, packed
 from tests.wait import until
 
-__all__: list[str] = []
-
 FOREIGN = Match(4, 6, None, 0, packed(HOST[2]), 32, None, 8080)
 ON_STOP = EVERYTHING.replace("daemon: {", "daemon: { on_stop: restore,")
 # A NIC that refuses to delete; the rest of it is real.

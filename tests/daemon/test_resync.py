@@ -17,8 +17,6 @@ from tests.labs import HOST, PEER, Lab
 from tests.observe.observing import RIGHT, WRONG, Pair, direct, directed, lockstep, on_cpu
 from tests.wait import until
 
-__all__: list[str] = []
-
 DATAGRAM, STREAMS, PORT = 300, 20, 41000
 RING_BYTES = 4 << 20  # observer_state.bpf.h
 MORE_THAN_FIT = RING_BYTES // layout("observer", "observer_record").codec.size

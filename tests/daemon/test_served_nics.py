@@ -15,8 +15,6 @@ from atfnd.errors import OperatorError
 from tests.daemon.simulated import Simulated, simulated
 from tests.simulation.machine import WorldObserver
 
-__all__: list[str] = []
-
 XPS = "xps-cpus:0"
 
 

@@ -17,8 +17,6 @@ from tests.daemon.simulated import Simulated, simulated, text_of
 from tests.simulation.machine import WorldObserver
 from tests.values import THREAD, seen
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[Simulated]:

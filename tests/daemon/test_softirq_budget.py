@@ -16,8 +16,6 @@ from tests.daemons import EVERYTHING
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 CORE = Path("/proc/sys/net/core")
 FILES = CORE / "netdev_budget", CORE / "netdev_budget_usecs"
 FOUND, OURS = ("290", "20000"), ("280", "30000")

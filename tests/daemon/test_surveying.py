@@ -29,8 +29,6 @@ from atfnd.model.reason import Code
 from tests.diagnose.machines import topology
 from tests.values import NIC, key
 
-__all__: list[str] = []
-
 OFF = replace(NIC, armed=False)
 FILTER = Action(ActionKind.INSERT, "nic", key(1), None, None, 2, Code.KERNEL("why"), "rest")
 QUEUE = replace(FILTER, kind=ActionKind.QUEUE_CPU)

@@ -11,8 +11,6 @@ import pytest
 
 from tests.daemon.simulated import Simulated, simulated, text_of
 
-__all__: list[str] = []
-
 AUTO = text_of().replace("{ near: core }", "auto")
 CPU = 1
 FULL_NS = 9_000  # from packet to packet: to receive and to read them fills a core

@@ -13,8 +13,6 @@ from tests.bed import Bed, a_bed
 from tests.daemons import Daemon
 from tests.labs import Lab
 
-__all__: list[str] = []
-
 
 def served(bed: Bed, apps: list[Application]) -> None:
     """Each has its one filter, and comes with it to another CPU."""

@@ -22,8 +22,6 @@ from tests.tree.documented import by_page, runs
 from tests.wait import until
 from tests.zygote import Forked
 
-__all__: list[str] = []
-
 TYPED = {page: typed for page, lines in by_page().items() if (typed := [*filter(runs, lines)])}
 PROGRAMS = {"atfnd": ATFND, "atfnctl": ATFNCTL}
 

@@ -19,8 +19,6 @@ from tests.bed import a_bed
 from tests.labs import Lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 
 @contextmanager
 def rfs(lab: Lab, *queues: int) -> Iterator[None]:

@@ -26,8 +26,6 @@ from tests.diagnose.machines import topology
 from tests.diagnose.test_doctor import HARDWARE, about, found
 from tests.values import NIC
 
-__all__: list[str] = []
-
 
 def test_the_machine() -> None:
     bpf = "bpf", "asked for"

@@ -31,8 +31,6 @@ from atfnd.model.reason import Code
 from tests.diagnose.machines import topology
 from tests.serve.shown import lab
 
-__all__: list[str] = []
-
 NIC = "lab:lab"
 ONE_CACHE = Topology(tuple(Cpu(n, True, None, 0, n, (n,), (0, 1)) for n in range(2)))
 UNSAID = Topology(tuple(Cpu(n, True, None, None, None, (), ()) for n in range(4)))

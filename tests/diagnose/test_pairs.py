@@ -13,8 +13,6 @@ from atfnd.observe.nics.forwarded import lowest
 from tests.diagnose.machines import topology
 from tests.values import NIC
 
-__all__: list[str] = []
-
 NS = 1
 LINKS = {
     1: Link("eth1", None, master=10),

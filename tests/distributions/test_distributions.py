@@ -13,8 +13,6 @@ from tests.distributions.__main__ import Tried, chosen, tried
 from tests.distributions.tree import DISTRIBUTIONS, RELEASER, TIMED_OUT, Distribution, logged
 from tests.wait import until
 
-__all__: list[str] = []
-
 OTHER = DISTRIBUTIONS[-1]
 
 

@@ -49,8 +49,6 @@ from atfnd.model import (
 from atfnd.model.reason import UNSAID, Code
 from tests.values import NIC, RULE, THREAD, key, memory_of, seen
 
-__all__: list[str] = []
-
 NEAR_LLC = replace(RULE, placement=Placement(PlacementKind.LLC))
 CPUS = {  # two caches: 0,1 and 2,3
     index: Cpu(index, True, index // 2, 0, index, (index,), (index & 2, (index & 2) + 1))

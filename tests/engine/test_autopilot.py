@@ -36,8 +36,6 @@ from atfnd.model.reason import UNSAID
 from atfnd.model.reception import OF_NAPI, TIMEOUT
 from tests.values import NIC, THREAD, flow, memory_of, one_rule
 
-__all__: list[str] = []
-
 AUTO = Reception(ReceptionMode.AUTO)
 ZERO = {f"{kind}:{queue}": "0" for queue in range(4) for kind in OF_NAPI}
 ARMED = replace(NIC, up=True, settings=ZERO, reception=AUTO)

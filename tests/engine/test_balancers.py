@@ -28,8 +28,6 @@ from atfnd.model import Ban, Bans, Policy, Queue
 from tests.engine.standing import like
 from tests.values import NIC, RULE
 
-__all__: list[str] = []
-
 ADMINS = 90
 PID, OTHER = 7, 8
 NONE = Bans((), frozenset(), frozenset())

@@ -42,8 +42,6 @@ from atfnd.model.toeplitz import MICROSOFT_KEY, rss_queue
 from tests.engine.test_steer import HOLD_NS, memory
 from tests.values import NIC, RULE, flow, key, seen
 
-__all__: list[str] = []
-
 ENTRIES = 8
 KEY = (1 << 257).to_bytes(40)  # the hash of flow 1 is 1
 VIEW = replace(

@@ -52,8 +52,6 @@ from atfnd.policy.file.load import built_in
 from tests.diagnose.machines import topology
 from tests.values import NIC
 
-__all__: list[str] = []
-
 SECOND = 1_000_000_000
 GATEWAY = ForwardingRule(
     "gateway", "test:1", ("in*",), ("out*",), False, PairPlacement.CORE, Mode.STRICT

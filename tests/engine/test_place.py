@@ -17,8 +17,6 @@ from atfnd.engine.placement.queues import homeless
 from atfnd.model import Cpu, Placement, PlacementKind, Queue, Topology
 from tests.serve.published import topology
 
-__all__: list[str] = []
-
 LLC = Placement(PlacementKind.LLC)
 LLC_ONLY = Placement(PlacementKind.LLC, avoid_smt=True)
 NODE = Placement(PlacementKind.NODE)

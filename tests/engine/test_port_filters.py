@@ -59,8 +59,6 @@ from atfnd.move.verdict import Mechanism, Verdict
 from tests.engine.test_birth import FAR_NS, memory, owning, syn
 from tests.values import NIC, RULE, THREAD, flow, key, seen
 
-__all__: list[str] = []
-
 EXACT_WINS = replace(NIC, caps=replace(NIC.caps, exact_wins=True))
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 OTHER = Thread(tid=200, pid=200, comm="app", cgroup=None)

@@ -39,8 +39,6 @@ from tests.engine.test_steer import memory
 from tests.serve.published import topology
 from tests.values import NIC, RULE, flow, key, seen
 
-__all__: list[str] = []
-
 NO_FILTERS = replace(NIC, caps=replace(NIC.caps, filters=False))
 RFS_SETTINGS = {"rps-sock-flow-entries": "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
 NO_RSS = replace(NO_FILTERS, rss=None, settings=RFS_SETTINGS)

@@ -30,8 +30,6 @@ from atfnd.model.reason import Code
 from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, THREAD, TIMEOUT
 from tests.values import NIC, memory_of, one_rule
 
-__all__: list[str] = []
-
 NOW_NS = 10**11
 QUEUES = range(4)
 ZERO = {f"{kind}:{queue}": "0" for queue in QUEUES for kind in OF_NAPI}

@@ -29,8 +29,6 @@ from tests.engine.test_birth import memory as strict_memory
 from tests.move.test_move_mover import LIKELY
 from tests.values import NIC, RULE, flow, key, memory_of, seen
 
-__all__: list[str] = []
-
 NAMES = ["rest", "bulk", "other"]
 STATES = [FlowState.STEERED, FlowState.WANTED, FlowState.OVERFLOW, FlowState.MANUAL]
 ANYWHERE = InterfaceRule("*", "test:1", True, None, 0)

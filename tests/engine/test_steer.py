@@ -44,8 +44,6 @@ from atfnd.move.plan import in_order
 from atfnd.move.timer import in_ms
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
 
-__all__: list[str] = []
-
 HOLD_NS = 100
 LATER_NS = 1_000_000_000
 STRICT = replace(RULE, order=Mode.STRICT)

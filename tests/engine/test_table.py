@@ -25,8 +25,6 @@ from atfnd.model.reason import Code
 from tests.engine.held import held
 from tests.values import THREAD, flow, key
 
-__all__: list[str] = []
-
 PORT = key(0)._replace(remote=bytes(4), remote_port=0)
 KEYS = [key(1), key(2), key(3), PORT]
 NICS = "nic", "other"

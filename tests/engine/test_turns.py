@@ -16,8 +16,6 @@ from atfnd.engine.turns import Turns
 from atfnd.model import FlowKey, Thread
 from tests.values import key, seen
 
-__all__: list[str] = []
-
 SECOND_NS = 10**9
 THEIRS, MINE = (Thread(uid, uid, "app", None, uid) for uid in (1000, 1001))
 USER, OTHER = tenants_of(THEIRS), tenants_of(MINE)

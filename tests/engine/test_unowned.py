@@ -31,8 +31,6 @@ from atfnd.model.nic import RFS_TABLE
 from atfnd.model.reason import Code
 from tests.values import NIC, RULE, THREAD, flow, key, memory_of, one_rule, seen
 
-__all__: list[str] = []
-
 NOW_NS = 10**11
 OFF = {RFS_TABLE: "0"} | {f"rps-flow-cnt:{n}": "0" for n in range(4)}
 ARMED = replace(NIC, armed=True, method=SteeringMethod.FILTERS, settings=OFF)

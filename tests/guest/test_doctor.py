@@ -15,8 +15,6 @@ import pytest
 from tests.bed import Bed, a_bed
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 
-__all__: list[str] = []
-
 SLOTS = 16
 
 

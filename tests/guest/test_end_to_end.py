@@ -20,8 +20,6 @@ from tests.guest.arrivals import affinities, arrives_only_on, irq_of
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 CPUS = (0, 1, 2, 3)
 

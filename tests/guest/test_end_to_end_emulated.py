@@ -16,8 +16,6 @@ from tests.bed import Bed, a_bed
 from tests.guest.arrivals import affinities, arrives_only_on
 from tests.guest.simlab import a_lab_between, ethtool, ports
 
-__all__: list[str] = []
-
 METHODS = {"igb": "rfs", "virtio_net": "rss"}
 NO_FILTERS = re.compile("(igb|virtio_net) has no (5-tuple filters|filter table)")
 SAID = {"igb": "(RFS)", "virtio_net": "indirection table points to queue"}

@@ -26,8 +26,6 @@ from tests.guest.simlab import a_lab_between, ethtool, interrupts, ports, sh
 from tests.guest.wired import Wired
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 
 

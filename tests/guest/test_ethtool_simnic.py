@@ -18,8 +18,6 @@ from tests.guest.simlab import NAME, a_simlab, ethtool, interrupts, sh
 from tests.guest.wired import FLOW, Wired
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 CPUS = range(4)
 

@@ -14,8 +14,6 @@ from tests.guest.filters import listed
 from tests.guest.simlab import FAULTS, NAME, a_simlab, ethtool, iperf3, sh
 from tests.wait import until
 
-__all__: list[str] = []
-
 BEFORE = "3"  # location of a rule that was there before us
 
 

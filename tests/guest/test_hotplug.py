@@ -26,8 +26,6 @@ from tests.bed import a_bed
 from tests.labs import Lab, key_of
 from tests.wait import until
 
-__all__: list[str] = []
-
 CPU, NEAR = 3, 2
 ALONE = (
     Cpu(0, True, 0, 0, 0, (0,), (0, 1)),

@@ -14,8 +14,6 @@ from tests.daemon.irqbalance import balancer, spares
 from tests.guest.simlab import NAME, a_simlab
 from tests.wait import until
 
-__all__: list[str] = []
-
 ADMINS = 9001  # an interrupt that an admin has banned; it does not exist
 ALL = "0-3"
 

@@ -20,8 +20,6 @@ from tests.guest.filters import listed
 from tests.guest.simlab import FAULTS, MODULE, NAME, a_simlab, sh, unloaded, wire
 from tests.wait import until
 
-__all__: list[str] = []
-
 YEAR_S = 365 * 86400
 PERSIST = Path("/sys/module/simnic/parameters/persist")
 # A driver that inserts at once: what is missing later was taken out, not dropped.

@@ -21,8 +21,6 @@ from tests.guest.settings import QUEUES, SOCK_FLOWS, on_simnic, set_up_arfs, set
 from tests.guest.simlab import NAME, sh
 from tests.wait import until
 
-__all__: list[str] = []
-
 CPUS = (0, 1, 2, 3)
 NO_FILTERS = "virtio_net"  # and a hash that is known by the driver's name
 

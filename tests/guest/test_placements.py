@@ -19,8 +19,6 @@ from tests.guest.arrivals import comes_to
 from tests.guest.simlab import a_simlab
 from tests.wait import until
 
-__all__: list[str] = []
-
 RULES = """\
   - name: llc
     match: { ports: 24000 }

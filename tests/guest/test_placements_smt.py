@@ -14,8 +14,6 @@ from tests.daemons import policy
 from tests.guest.arrivals import comes_to
 from tests.guest.simlab import a_simlab
 
-__all__: list[str] = []
-
 GUEST = ["--cpus", "2x1x2"]
 RULES = """\
   - name: smt

@@ -20,8 +20,6 @@ from tests.guest.settings import on_simnic, set_settings, set_up_arfs, settings
 from tests.guest.simlab import NAME, a_simlab, ethtool, sh
 from tests.wait import until
 
-__all__: list[str] = []
-
 NEAR = EVERYTHING.replace("near: core", "near: llc, avoid: smt")
 BEDS = [("explicit", EVERYTHING), ("any", EVERYTHING), ("explicit", NEAR)]
 

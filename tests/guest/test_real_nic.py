@@ -10,8 +10,6 @@ import sys
 from tests.guest.simlab import NAME, a_lab_between, a_simlab, ports, sh
 from tests.zygote import Forked
 
-__all__: list[str] = []
-
 PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_timeout")  # the others take long to load here
 
 

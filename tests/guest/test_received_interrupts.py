@@ -17,8 +17,6 @@ from tests.guest.fetch import KERNELS
 from tests.guest.simlab import a_simlab
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 
 NEWEST = KERNELS["newest"].release.fullmatch(os.uname().release) is not None

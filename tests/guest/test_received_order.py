@@ -26,8 +26,6 @@ from tests.daemons import policy
 from tests.guest.simlab import a_simlab
 from tests.wait import until
 
-__all__: list[str] = []
-
 GUEST = ["--kernel", "newest", "--nic", "every"]
 pytestmark = pytest.mark.usefixtures("own_affinity")
 

@@ -13,8 +13,6 @@ from atfnd.nic import Nic
 from tests.guest.filters import V4, V6, add_foreign, listed, match_of, shown
 from tests.guest.simlab import a_simlab, ethtool
 
-__all__: list[str] = []
-
 NET6 = bytes.fromhex("fd0a") + bytes(14)
 MATCHES = [
     *(match_of(1, protocol, family) for family in (4, 6) for protocol in (6, 17)),

@@ -17,8 +17,6 @@ from tests.guest.filters import add_foreign, listed, match_of, shown
 from tests.guest.simlab import FAULTS, a_simlab, ethtool
 from tests.wait import until
 
-__all__: list[str] = []
-
 KEY = FlowKey(6, bytes([10, 9, 0, 1]), 443, bytes([10, 1, 2, 3]), 1001)
 OF_MATCH_1 = "flow-type tcp4 src-ip 10.1.2.3 dst-ip 10.9.0.1 src-port 1001 dst-port 443"
 ALL_WE_TRY = frozenset({(4, 6), (4, 17), (6, 6), (6, 17)})  # of what simnic takes

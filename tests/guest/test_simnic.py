@@ -19,8 +19,6 @@ from atfnd.model import Match
 from tests.guest.simlab import FAULTS, NAME, a_simlab, ethtool, iperf3, sh, statistics
 from tests.wait import until
 
-__all__: list[str] = []
-
 SECOND_GUEST = ["--kernel", "newest", "--nic", "every"]
 BINDING = Path("/sys/bus/platform/drivers/simnic")
 WRITES, TURNS = 600, 200

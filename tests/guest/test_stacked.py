@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from tests.observe.forwards import ForwardingNet, forwarding_net, pairs_of, warmed
 
-__all__: list[str] = []
-
 VLAN = ("link add link g0 name near type vlan id 5", "link set near up")
 VLAN_UPON_A_BOND = (
     "link add over type bond mode active-backup",

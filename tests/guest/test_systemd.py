@@ -25,8 +25,6 @@ from tests.guest.simlab import NAME, a_simlab, sh
 from tests.serve.paged import ask, listens
 from tests.wait import until
 
-__all__: list[str] = []
-
 GUEST = ["--init", "systemd"]
 UNIT = "atfnd.service"
 DROP_IN = Path("/run/systemd/system/atfnd.service.d/test.conf")

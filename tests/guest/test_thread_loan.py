@@ -15,8 +15,6 @@ from tests.guest.arrivals import affinities
 from tests.guest.simlab import NAME, a_simlab
 from tests.wait import until
 
-__all__: list[str] = []
-
 SYS = Path(f"/sys/class/net/{NAME}")
 THREADED = SYS / "threaded"
 LONG_S = 60.0  # what was put off is tried again up to 4 s later

@@ -14,8 +14,6 @@ from atfnd.observe.nics.namespace_links import NamespaceLinks
 from tests.labs import packed
 from tests.nic.interfaces import a_namespace
 
-__all__: list[str] = []
-
 V4, V6 = "local 10.0.0.1 remote 10.0.0.2", "local fd00::1 remote fd00::2"
 MADE = {
     "erspan": f"type erspan {V4} seq key 1 erspan_ver 1 erspan 1",

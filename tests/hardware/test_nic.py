@@ -20,8 +20,6 @@ from atfnd.model import Actuator, Match, Protocol
 from atfnd.nic import Nic
 from tests.wait import until
 
-__all__: list[str] = []
-
 REMOTE = {4: bytes([192, 0, 2, 9]), 6: bytes.fromhex("20010db8") + bytes(11) + b"\x09"}
 LOCAL = {4: bytes([198, 51, 100, 9]), 6: bytes.fromhex("20010db8") + bytes(11) + b"\x0a"}
 RULES = 8

@@ -18,8 +18,6 @@ from tests.kernel.netns import packed
 from tests.observe.forwards import ForwardingNet as Bed
 from tests.observe.forwards import forwarding_net
 
-__all__: list[str] = []
-
 GEN, SINK, OUT = "10.78.0.2", "10.78.1.2", "10.78.1.1"
 GEN6, SINK6, OUT6 = "fd78:0::2", "fd78:1::2", "fd78:1::1"
 ICMP, ECHO = socket.IPPROTO_ICMP, bytes.fromhex("0800f7ff00000000")

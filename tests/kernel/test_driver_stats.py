@@ -7,8 +7,6 @@ import pytest
 
 from atfnd.kernel.ethtool.driver_stats import places
 
-__all__: list[str] = []
-
 # Names, and where the packets and bytes of queue 0 are among them.
 SAMPLES: dict[str, tuple[list[str], tuple[int | None, int | None]]] = {
     "ixgbe": (

@@ -15,8 +15,6 @@ from atfnd.kernel.ethtool.changes import ethtool_changes
 from atfnd.kernel.netlink.requests import Changes, GenericFamily
 from tests.nic.interfaces import Namespace, a_namespace
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def net() -> Iterator[Namespace]:

@@ -13,8 +13,6 @@ from atfnd.kernel.interrupts.napi import Napi
 from atfnd.kernel.interrupts.napi_threads import PF_KTHREAD, napi_threads
 from atfnd.nic.ethtool.queues import napi_of
 
-__all__: list[str] = []
-
 # Names as reported with each driver, in the order of the interrupts.
 IXGBE = ["enp59s0f0-TxRx-0", "enp59s0f0-TxRx-1", "enp59s0f0"]
 I40E = [

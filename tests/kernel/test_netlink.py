@@ -15,8 +15,6 @@ from atfnd.kernel.netlink import rtnl
 from atfnd.kernel.netlink.requests import DUMP, Netlink, attribute, messages
 from atfnd.kernel.netlink.rtnl import Link
 
-__all__: list[str] = []
-
 HEADER, RTM_GETLINK, DONE, DUMP_INTR, MULTI = struct.Struct("=IHHII"), 18, 3, 0x10, 2
 
 

@@ -15,8 +15,6 @@ import pytest
 from atfnd.kernel.ethtool import rxfh
 from atfnd.kernel.interface import Interface
 
-__all__: list[str] = []
-
 # include/uapi/linux/ethtool.h
 GRXFH, GRSSH, SRSSH = 0x29, 0x46, 0x47
 NO_CHANGE = 0xFFFFFFFF

@@ -18,7 +18,6 @@ from atfnd.kernel.ethtool.rxnfc import Rxnfc, RxnfcCount
 from atfnd.model import Match, Protocol
 from tests.kernel.test_flow_spec import Rxnfc as Struct
 
-__all__: list[str] = []
 # include/uapi/linux/ethtool.h
 GRXCLSRLCNT, GRXCLSRULE, GRXCLSRLALL = 0x2E, 0x2F, 0x30
 SRXCLSRLDEL, SRXCLSRLINS = 0x31, 0x32

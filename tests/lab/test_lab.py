@@ -25,8 +25,6 @@ from atfnd.model import Match
 from atfnd.nic.lab.nic import LabNic
 from tests.labs import Lab, a_lab, unique_name
 
-__all__: list[str] = []
-
 ANY = Match(4, None, None, 0, None, 0, None, None)
 
 

@@ -27,8 +27,6 @@ from atfnd.move.verdict import Mode
 from tests.move.check import LENDS, PORT, TIMES
 from tests.move.explore import Found, explore
 
-__all__: list[str] = []
-
 PACKETS = 3
 TICKS = 4
 NEVER = LENDS._replace(rings=tuple(ring._replace(loan=None) for ring in LENDS.rings))

@@ -21,8 +21,6 @@ from atfnd.nic.ethtool.conflicts import found_conflicts
 from atfnd.nic.ethtool.nic import EthtoolNic
 from tests.nic.interfaces import Namespace, xdp_pass
 
-__all__: list[str] = []
-
 AF_XDP, SOL_XDP, XDP_COPY = 44, 283, 2
 XDP_RX_RING, XDP_UMEM_REG, XDP_UMEM_FILL_RING, XDP_UMEM_COMPLETION_RING = 2, 4, 5, 6
 FRAMES, FRAME_BYTES = 64, 2048

@@ -20,8 +20,6 @@ from atfnd.nic.ethtool.nic import EthtoolNic
 from atfnd.nic.ethtool.queues import Queues
 from tests.nic.interfaces import QUEUES, Namespace
 
-__all__: list[str] = []
-
 CPUS = sorted(os.sched_getaffinity(0))
 
 

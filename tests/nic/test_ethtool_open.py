@@ -15,8 +15,6 @@ from atfnd.nic.ethtool.conflicts import stacked
 from atfnd.nic.ethtool.nic import EthtoolNic
 from tests.nic.interfaces import QUEUES, Namespace
 
-__all__: list[str] = []
-
 
 def opened(net: Namespace, name: str) -> Nic:
     """As a daemon does that runs in this namespace."""

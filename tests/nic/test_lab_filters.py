@@ -14,7 +14,6 @@ from tests.labs import HOST, PEER, Lab, packed
 from tests.nic.packets import MORE_FRAGMENTS, ipv4, ipv6, transport
 from tests.wait import until
 
-__all__: list[str] = []
 ANY4 = Match(4, None, None, 0, None, 0, None, None)
 ANY6 = ANY4._replace(family=6)
 PEER4, HOST4 = packed(PEER[socket.AF_INET]), packed(HOST[socket.AF_INET])

@@ -21,8 +21,6 @@ from tests.daemons import policy
 from tests.labs import Lab, a_lab, key_of
 from tests.wait import until
 
-__all__: list[str] = []
-
 CPUS = sorted(os.sched_getaffinity(0))
 QUEUES = 4
 pytestmark = pytest.mark.usefixtures("own_affinity")

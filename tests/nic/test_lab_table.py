@@ -14,8 +14,6 @@ from atfnd.model import Filter, Match
 from atfnd.nic.lab.nic import LabNic
 from tests.labs import Lab, a_lab
 
-__all__: list[str] = []
-
 CPUS = sorted(os.sched_getaffinity(0))
 ANY = Match(4, None, None, 0, None, 0, None, None)
 

@@ -13,8 +13,6 @@ from atfnd.model.reception import DEFER, OF_NAPI, SUSPEND, TIMEOUT
 from tests.daemon.test_link import set_link
 from tests.labs import Lab
 
-__all__: list[str] = []
-
 NAMES = [f"{kind}:1" for kind in OF_NAPI]
 
 

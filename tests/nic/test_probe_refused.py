@@ -19,8 +19,6 @@ from tests.simulation.nic import WorldNic
 from tests.simulation.world import World
 from tests.values import key
 
-__all__: list[str] = []
-
 MATCH = Match.of(key(1))
 UNKNOWN = "nobody"  # a driver that the table does not have
 

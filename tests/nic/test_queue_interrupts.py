@@ -14,8 +14,6 @@ from atfnd.kernel.interrupts import irq
 from atfnd.nic.ethtool import queues as queues_module
 from atfnd.nic.ethtool.queues import Queues
 
-__all__: list[str] = []
-
 
 class Device(Interface):
     """A PCI device of two queues, up, on a kernel that says nothing of queues."""

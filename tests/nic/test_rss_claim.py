@@ -12,8 +12,6 @@ from atfnd.model import Transform
 from atfnd.nic.driver_table import driver_of
 from atfnd.nic.ethtool.rss import claimed
 
-__all__: list[str] = []
-
 KEY, TABLE, EVERY = bytes(range(40)), (0, 1, 2, 3), tuple(Transform)
 FIELDS = dict.fromkeys(FLOW_TYPES, ADDRESSES | PORTS)
 NONE, XOR, OR_XOR = Transform.NONE, Transform.XOR, Transform.OR_XOR

@@ -21,8 +21,6 @@ from atfnd.model.toeplitz import (
 )
 from tests.labs import packed
 
-__all__: list[str] = []
-
 # "Verifying the RSS hash calculation": destination, port, source, port, hash of the addresses, hash
 # with ports.
 VECTORS = [

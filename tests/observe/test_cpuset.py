@@ -12,8 +12,6 @@ from pathlib import Path
 from atfnd.observe.processes.cpuset import cpu_users, cpuset_of
 from tests.wait import until
 
-__all__: list[str] = []
-
 FIRST, OTHER, *_ = sorted(os.sched_getaffinity(0))
 
 

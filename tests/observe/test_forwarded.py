@@ -26,8 +26,6 @@ from tests.observe.forwards import (
 )
 from tests.wait import until
 
-__all__: list[str] = []
-
 Bed = ForwardingNet
 HEADERS = 14 + 20 + 8  # Ethernet, IPv4, UDP
 TCP_HEADERS = 14 + 20 + 32  # with its time stamps

@@ -18,8 +18,6 @@ from atfnd.observe.nics.interfaces import Interfaces
 from atfnd.observe.nics.watch import NapiIds, NicWatch
 from tests.nic.fake_nic import FakeNic
 
-__all__: list[str] = []
-
 
 def gone(*_: object) -> OSError:
     return OSError(errno.ENODEV, os.strerror(errno.ENODEV))

@@ -33,8 +33,6 @@ from tests.observe.observing import (
 )
 from tests.wait import until
 
-__all__: list[str] = []
-
 HOUR_NS = 3600 * 10**9
 
 pytestmark = pytest.mark.usefixtures("own_affinity")

@@ -23,8 +23,6 @@ from tests.observe.observing import (
 )
 from tests.wait import until
 
-__all__: list[str] = []
-
 WORTH = 400  # packets
 # Each packet from another CPU costs 1 ns.
 PRICE = Price(WORTH, (1, 1, 1), 0, 3600 * 10**9)

@@ -26,8 +26,6 @@ from tests.observe.observing import (
     wanders_to,
 )
 
-__all__: list[str] = []
-
 pytestmark = pytest.mark.usefixtures("own_affinity")
 
 

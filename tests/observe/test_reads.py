@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from atfnd.model import ReadBytes
 from atfnd.observe.nics.reads import Reads, Slots
 
-__all__: list[str] = []
-
 S = 1_000_000_000
 
 

@@ -27,8 +27,6 @@ from atfnd.policy.match.match import CONDITIONS, Matcher, interface_rule
 from tests.policy.test_policy_compile import FEW, SEEN, THRESHOLDS, flows, policy, rules, some
 from tests.values import NIC, RULE
 
-__all__: list[str] = []
-
 ALL = frozenset(Protocol)
 TCP, UDP, SCTP = (frozenset({each}) for each in Protocol)
 ACCEPTED = Direction.ACCEPTED

@@ -18,8 +18,6 @@ from atfnd.policy.file.load import check, load
 from atfnd.policy.match.match import is_named
 from docs.reference import with_reference
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/policies.md"
 EXAMPLES = sorted(ROOT.glob("policies/*.yaml"))

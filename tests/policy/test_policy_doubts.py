@@ -11,8 +11,6 @@ import pytest
 from atfnd.policy.file.host import HostInterface
 from atfnd.policy.file.load import check
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 SHIPPED = [*sorted(ROOT.glob("policies/*.yaml")), ROOT / "packaging" / "atfnd.yaml"]
 HERE = ("eno1", "lo")

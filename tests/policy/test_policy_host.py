@@ -17,8 +17,6 @@ from atfnd.policy.file.host import MOST_BYTES, Host, HostInterface, read_host
 from atfnd.policy.file.load import check
 from atfnd.policy.file.problem import PolicyError
 
-__all__: list[str] = []
-
 HOST = Host(
     name="dtn1",
     cpus=2048,  # more than this machine has

@@ -17,8 +17,6 @@ from atfnd.policy.file.placement import wrong_cpus
 from atfnd.policy.match.match import forwarding_rules
 from tests.policy.test_policy import policy_of
 
-__all__: list[str] = []
-
 RULE = "  - {{ name: {}, match: {{ ports: {} }}, placement: {} }}\n"
 
 

@@ -12,8 +12,6 @@ import pytest
 from atfnd.policy.file.load import check, load
 from atfnd.policy.file.problem import PolicyError
 
-__all__: list[str] = []
-
 SOMEBODY = 12345
 
 

@@ -19,8 +19,6 @@ from atfnd.program.journals.filter_journal import FilterJournal
 from tests.nic.fake_nic import FakeNic
 from tests.values import key
 
-__all__: list[str] = []
-
 OURS, OTHER = key(1), key(2)
 MATCH, HIS = Match.of(OURS), Match.of(OTHER)
 REFUSALS = [

@@ -15,8 +15,6 @@ from tests.bed import a_bed
 from tests.daemons import Row
 from tests.labs import Lab
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:

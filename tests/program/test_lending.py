@@ -20,8 +20,6 @@ from atfnd.move.loan import BORROWED, GIVEN_BACK
 from atfnd.program import actuator, lending, setting
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 
-__all__: list[str] = []
-
 # One switch of a NAPI with two names: `nic.Nic` reads what is lent as if it were off by the other.
 LENT, LASTING = "threaded:0", "napi-thread:0"
 TIMEOUT = "gro-flush-timeout:1"

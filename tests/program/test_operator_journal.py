@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from atfnd.program.journals.operator_journal import ALL, OperatorJournal
 
-__all__: list[str] = []
-
 NICS = ["eth0", "eth1"]
 SAID = st.tuples(st.sampled_from(["arm", "disarm", "pause", "resume"]), st.sampled_from(NICS))
 STEPS = st.lists(st.one_of(SAID, st.just(("disarm", ALL))), max_size=12)

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from atfnd.program.journals import record_file
 from atfnd.program.journals.record_file import Format, Record, RecordFile, Unrecorded
 
-__all__: list[str] = []
-
 FORMAT = Format("a", 1)
 RECORDS: list[Record] = [["=", "eth0", "rss", "0 1"], ["+", "\r\n\x85ü"], ["-", 7, None, [1]]]
 

@@ -21,8 +21,6 @@ from atfnd.program.blind_actuator import BlindActuator
 from atfnd.program.journals.undo_journal import OwnedSetting, UndoJournal
 from tests.nic.fake_nic import FakeNic
 
-__all__: list[str] = []
-
 REFUSALS = [errno.EPERM, errno.EIO, errno.EINVAL, errno.ENODEV, errno.EBUSY, errno.EOPNOTSUPP]
 XPS, RFS = "xps-cpus:1", "rps-sock-flow-entries"
 

@@ -25,8 +25,6 @@ from atfnd.nic.location import choose
 from atfnd.program.shell_commands import ShellCommands, shell_commands
 from tests.values import NIC, key
 
-__all__: list[str] = []
-
 ETH = replace(NIC, name="eth0", caps=replace(NIC.caps, location_any=False, filter_slots=64))
 ANY = replace(ETH, caps=replace(ETH.caps, location_any=True))
 SHORT_GAP = replace(ETH, caps=replace(ETH.caps, actuator=Actuator.SHORT_GAP))

@@ -18,8 +18,6 @@ from atfnd.program.undo import Undo
 from tests.nic.fake_nic import FakeNic
 from tests.values import key
 
-__all__: list[str] = []
-
 OURS, THEIRS = Match.of(key(1)), Match.of(key(9))
 
 

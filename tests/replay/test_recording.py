@@ -22,8 +22,6 @@ from tests.labs import Lab, a_lab
 from tests.serve.asking import ATFNCTL, environment
 from tests.wait import until
 
-__all__: list[str] = []
-
 LEAVE = policy("  - { name: all, match: { ports: [1-65535] }, placement: leave }")
 
 

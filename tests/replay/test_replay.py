@@ -55,8 +55,6 @@ from tests.daemons import ATFND, EVERYTHING
 from tests.serve.published import lab, topology
 from tests.values import NIC, RULE, key, seen
 
-__all__: list[str] = []
-
 SECOND_NS = 10**9
 ANYWHERE = InterfaceRule("*", "test:1", False, None, 0)
 POLICY = Policy((ANYWHERE,), (RULE,), "auto", 100, 0, ("test",))

@@ -9,8 +9,6 @@ from pathlib import Path
 from tests.serve.asking import atfnctl, get, lines, refusal
 from tests.serve.published import Serving
 
-__all__: list[str] = []
-
 MISTAKE = "1 error in the policy\na.yaml:7:3: unknown key `oder`\n    hint: did you mean order?"
 
 

@@ -24,8 +24,6 @@ from atfnd.serve.explain.explain import (
 from tests.serve.published import topology
 from tests.serve.shown import flow, found, key, lab, rule
 
-__all__: list[str] = []
-
 OURS = rule(100, Match.of(key(40_000)), 3)
 THEIRS = rule(9, Match(4, Protocol.TCP, None, 0, None, 0, None, 5201), 0)
 LAB = lab(OURS)

@@ -12,8 +12,6 @@ from atfnd.serve.explain.explain import Explanation
 from atfnd.serve.explain.pair import Ends, explain_pair
 from tests.serve.shown import lab
 
-__all__: list[str] = []
-
 XPS = {f"xps-cpus:{n}": str(n) for n in range(4)}
 IN = replace(lab(), name="eth0")
 OUT = replace(lab(), name="eth1", settings=XPS)

@@ -15,8 +15,6 @@ from atfnd.daemon.chores import Rounds, Shortage
 from atfnd.serve.log.event_log import EventLog
 from atfnd.serve.notify import Notify
 
-__all__: list[str] = []
-
 Said = dict[str, str]
 
 

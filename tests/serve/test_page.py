@@ -16,8 +16,6 @@ from tests.serve.paged import ask, free_port, listens, paging
 from tests.serve.published import Published, three_flows
 from tests.wait import until
 
-__all__: list[str] = []
-
 MODULE = re.compile(r'(?:from|src=|href=) ?"(?:\./)?([a-z.]+)"')
 
 

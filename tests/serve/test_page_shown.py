@@ -43,8 +43,6 @@ from tests.serve.paged import free_port, paging
 from tests.serve.published import Published, flow, key, lab
 from tests.wait import until
 
-__all__: list[str] = []
-
 PICTURES = Path(__file__).parents[2] / "build" / "page"
 WIDE, PHONE = 1400, 360
 S = 10**9

@@ -16,8 +16,6 @@ from tests.labs import a_lab
 from tests.simulation.scripted import CPUS, WRITES, WorldSide, Writes, config, script
 from tests.wait import until
 
-__all__: list[str] = []
-
 
 class LabSide:
     """Real sockets, packets and threads; the daemon as a process."""

@@ -23,8 +23,6 @@ from tests.simulation.service import Service
 from tests.simulation.wire import Flow
 from tests.simulation.world import World
 
-__all__: list[str] = []
-
 CACHES = (0, 1, 2, 3), (4, 5, 6, 7)
 EVERY = (*CACHES[0], *CACHES[1])
 SECOND_NS = 1_000_000_000

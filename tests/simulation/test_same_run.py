@@ -11,8 +11,6 @@ import sys
 from tests.simulation.run import run
 from tests.simulation.schedule import plan
 
-__all__: list[str] = []
-
 PRINTED = """
 import sys
 from tests.simulation.run import run

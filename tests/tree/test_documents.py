@@ -27,8 +27,6 @@ from tests.tree.documented import (
     unmarked,
 )
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
 MINE = re.compile(r"`((?:atfnd|bench|debian|docs|monitoring|packaging|policies|tests)/[\w./-]+)`")

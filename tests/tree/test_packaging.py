@@ -20,8 +20,6 @@ import yaml
 from atfnd import __version__
 from docs.copyright import licences
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 ROLE = PACKAGING / "ansible"

@@ -9,8 +9,6 @@ from string import Formatter
 
 from atfnd.model.reason import Code
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 NAMED = {
     code.name: sum(name is not None for _, name, *_ in Formatter().parse(code.value))

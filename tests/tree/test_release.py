@@ -15,8 +15,6 @@ import pytest
 from docs.release import Refusal, Release
 from tests.tree.test_packaging import versions
 
-__all__: list[str] = []
-
 ROOT = Path(__file__).parents[2]
 FILES = (
     "CHANGELOG.md",
