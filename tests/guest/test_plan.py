@@ -99,11 +99,9 @@ def cleared() -> None:
 
 
 @pytest.mark.parametrize("bed", BEDS[:2], indirect=True, ids=["explicit", "any"])
-def test_a_rewrite_and_a_delete_by_hand(bed: Bed) -> None:
-    """What a disarmed daemon would do to a rule it left: its thread moves, then another policy
-    leaves its flow alone."""
+def test_a_rewrite_by_hand(bed: Bed) -> None:
+    """What a disarmed daemon would do to a rule it left."""
     bed.start()
-    bed.daemon.order("arm", NAME)  # the order before holds until the next boot
     app = bed.apps.tcp()
     bed.steered(app)
     bed.daemon.order("disarm", NAME)
@@ -115,7 +113,19 @@ def test_a_rewrite_and_a_delete_by_hand(bed: Bed) -> None:
     (lines,) = listed().values()
     assert lines[-1] == f"Action: Direct to queue {action['new']}"
     assert bed.cpu_of(int(str(action["new"]))) == app.cpu
+    app.end()
+    assert bed.daemon.end() == 0
+    cleared()
 
+
+@pytest.mark.parametrize("bed", BEDS[:2], indirect=True, ids=["explicit", "any"])
+def test_a_delete_by_hand(bed: Bed) -> None:
+    """Of a rule whose flow another policy leaves alone."""
+    bed.start()
+    bed.daemon.order("arm", NAME)  # the order before holds until the next boot
+    app = bed.apps.tcp()
+    bed.steered(app)
+    bed.daemon.order("disarm", NAME)
     left = f"  - {{ name: left, match: {{ ports: {app.key.local_port} }}, placement: leave }}"
     bed.daemon.config.write_text(policy(left))
     assert bed.daemon.ctl("reload").returncode == 0
