@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from atfnd.errors import OperatorError
-from atfnd.move.verdict import Mechanism, Verdict
-from bench.counted.counts import KINDS, Window, handed, marks, windows
-from bench.counted.deciding import FLOWS, TIMES, Decider
+from bench.counted.counts import KINDS, LATENCIES_NS, Window, handed, marks, pingpongs, windows
 
 CPUS, EACH, ROUNDS = 4, 1_000_000, 2000
 Counted = list[dict[str, list[int]]]
@@ -74,6 +72,12 @@ def test_missing_marks_are_refused() -> None:
         windows(marks(text(*map(counted, (0, 1, 2)))), [1, 1])
 
 
+@pytest.mark.parametrize("cpus", [8, 16])
+def test_ping_pongs_are_in_a_socket_and_across(cpus: int) -> None:
+    sockets = [[cpu // (cpus // 2) for cpu in pair] for pair in pingpongs(cpus)]
+    assert sockets == [[0, 0], [0, 1]]
+
+
 def played(**lines: int) -> Window:
     end = counted(EACH)
     for cpu in (1, 3):
@@ -101,10 +105,12 @@ def test_a_model_that_fails_its_known_counts_is_refused(lines: Any, near: bool) 
         handed(played(**lines), (1, 3), ROUNDS, near=near)
 
 
-def test_a_decision_is_counted_as_one_and_so_is_a_move_that_is_proven() -> None:
-    decider = Decider(min(FLOWS))
-    assert [decider.decide() for _ in range(TIMES)] == [1] * TIMES
-    ends = [end for _ in range(TIMES) for end in decider.move()]
-    assert [each.verdict for each in ends] == [Verdict.PROVEN] * TIMES
-    assert {each.mechanism for each in ends} == {Mechanism.HOLD}
-    assert len({each.subject for each in ends}) == TIMES
+def test_an_estimate_names_its_latencies() -> None:
+    end = counted(EACH)
+    end[2]["softirq"][KINDS.index("dirty_far")] = 10
+    end[2]["user"][KINDS.index("l2")] = 7
+    cpu = window(end)[2]
+    assert cpu.found("dirty_far") == 10
+    assert cpu.ns("EPYC") == pytest.approx(EACH / 10 / 3 + 10 * 197 + 7 * 4)
+    assert cpu.ns("Xeon") == pytest.approx(EACH / 10 / 3 + 10 * 108 + 7 * 5)
+    assert {frozenset(each) for each in LATENCIES_NS.values()} == {frozenset(KINDS)}

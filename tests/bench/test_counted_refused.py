@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the counted machine refuses before it counts: another QEMU than the one that was tried. No
-guest is started: the plugin is linked into a program in the place of QEMU."""
+"""What the counted machine refuses before it counts: another QEMU than the one that was tried, and
+a guest whose clock is not the TSC. No guest is started: the plugin is linked into a program in the
+place of QEMU, and start.sh reads files of ours where the guest has its own."""
 
 from __future__ import annotations
 
@@ -34,6 +35,8 @@ int main(int argc, char **argv)
 	return qemu_plugin_install(1, &info, argc - 2, argv + 2) ? 1 : 0;
 }
 """
+CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+START = 'mount --bind "$1" /proc/cmdline && mount --bind "$2" "$3" && exec bash "$4" 1'
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,15 @@ def test_another_qemu_is_refused(qemu: Path, at: int) -> None:
     refused, why = loaded(qemu, BUDGET[:at] + bytes([BUDGET[at] ^ 1]) + BUDGET[at + 1 :])
     assert refused
     assert why.startswith("counts: not tried with this QEMU, whose icount_percpu_budget() is")
+
+
+@pytest.mark.parametrize("clock", ["hpet", "acpi_pm"])
+def test_a_guest_whose_clock_is_not_the_tsc_is_refused(tmp_path: Path, clock: str) -> None:
+    arguments, source = tmp_path / "cmdline", tmp_path / "clock"
+    arguments.write_text("nokaslr tsc_early_khz=1000000\n")
+    source.write_text(f"{clock}\n")
+    words = map(str, (arguments, source, CLOCK, COUNTED / "start.sh"))
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", START, "sh", *words], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (1, f"the guest's clock is {clock}, not tsc\n")

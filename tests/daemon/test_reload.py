@@ -16,6 +16,7 @@ from tests.daemons import EVERYTHING, OBSERVERS, Row, policy, standing
 from tests.labs import Lab
 from tests.wait import until
 
+
 BAD = "version: 1\nflows:\n  - name: everything\n    placement: leave\n    oder: strict\n"
 
 
@@ -48,49 +49,6 @@ def rules_shown(bed: Bed) -> list[str]:
 def counts(status: Row) -> Row:
     names = "table_capacity", "policy_files", "flows_by_state", "armed", "actions_applied"
     return {name: status[name] for name in names}
-
-
-def test_interfaces_are_armed_by_the_policy_unless_the_operator_said(
-    shared_lab: Lab, tmp_path: Path
-) -> None:
-    name = shared_lab.nic.name
-
-    def interfaces(armed: str, most: int = 100) -> str:
-        rule = f"{{ match: {{ name: 'lab:*' }}, armed: {armed}, filters: {{ max: {most} }} }}"
-        return f"{EVERYTHING}interfaces: [{rule}]\n"
-
-    def armed(bed: Bed) -> tuple[bool, int]:
-        (nic,) = bed.daemon.get("/v1/nics")["nics"]
-        return nic["armed"], nic["filters_max"]
-
-    with a_bed(shared_lab, tmp_path, "bpf") as bed:
-        bed.start(arm=False)
-        app = bed.apps.tcp()
-        bed.row(app, lambda row: row["state"] == "observed", "is observed")
-        reload(bed, interfaces("true"))
-        bed.steered(app)
-        assert armed(bed) == (True, 100)
-        reload(bed, interfaces("false", 7))
-        assert armed(bed) == (False, 7)
-        assert bed.rule(app) is not None  # disarming undoes nothing
-        assert bed.daemon.ctl("pause", name).returncode == 0
-        reload(bed, interfaces("true"))
-        assert bed.rule(app) is None
-        assert bed.daemon.ctl("resume", name).returncode == 0
-        bed.steered(app)
-        assert bed.daemon.ctl("disarm", name).returncode == 0
-        held = f"{name} disarmed by an order, although the policy arms: atfnctl arm {name}"
-        assert held in bed.daemon.ctl("reload").stdout.replace("\n", " ")
-        assert bed.daemon.status()["disarmed"] == [name]
-        assert "an order, although" in bed.daemon.ctl("status").stdout
-        assert armed(bed) == (False, 100)
-        assert bed.daemon.ctl("arm", name).returncode == 0
-        assert bed.daemon.status()["disarmed"] == []
-        reload(bed, interfaces("false"))
-        assert armed(bed) == (True, 100)
-        whys = [(row["kind"], row["why"]) for row in bed.daemon.events("arm", "disarm")]
-        said, asked = "the policy says so", "asked for"
-        assert whys == [("arm", said), ("disarm", said), ("disarm", asked), ("arm", asked)]
 
 
 def test_ports_are_given_up_with_their_last_connection(shared_lab: Lab, tmp_path: Path) -> None:
@@ -197,3 +155,17 @@ def test_thresholds_reach_the_observer(bed: Bed) -> None:
     reload(bed, EVERYTHING)
     bed.steered(app)
     app.end()
+
+
+def test_an_order_that_keeps_a_policy_from_arming_is_said(bed: Bed) -> None:
+    name = bed.lab.nic.name
+    arms = f"{EVERYTHING}interfaces: [{{ match: {{ name: 'lab:*' }}, armed: true }}]\n"
+    bed.daemon.order("disarm", name)
+    bed.daemon.config.write_text(arms)
+    said = bed.daemon.ctl("reload").stdout.replace("\n", " ")
+    assert f"{name} disarmed by an order, although the policy arms: atfnctl arm {name}" in said
+    assert bed.daemon.status()["disarmed"] == [name]
+    assert "an order, although" in bed.daemon.ctl("status").stdout
+    bed.daemon.order("arm", name)
+    assert bed.daemon.status()["disarmed"] == []
+    reload(bed, EVERYTHING)

@@ -99,3 +99,13 @@ def test_what_a_link_says(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(st.binary(max_size=200))
 def test_no_datagram_is_read_for_ever(datagram: bytes) -> None:
     assert len(list(messages(datagram))) <= len(datagram) // HEADER.size
+
+
+@given(st.lists(st.binary(max_size=9), max_size=9))
+def test_messages_come_as_they_were_sent(payloads: list[bytes]) -> None:
+    datagram = b"".join(
+        HEADER.pack(HEADER.size + len(each), 16, MULTI, number, 0) + each + bytes(-len(each) % 4)
+        for number, each in enumerate(payloads)
+    )
+    expected = [(16, MULTI, number, each) for number, each in enumerate(payloads)]
+    assert [tuple(each) for each in messages(datagram)] == expected

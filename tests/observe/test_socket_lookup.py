@@ -5,6 +5,7 @@ end opened a connection, as the listeners tell (as BPF does: tests/daemon/test_m
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -110,3 +111,25 @@ def test_where_somebody_listens(net: Net, family: int, bound: str, serves: list[
     served = FlowKey(Protocol.TCP, packed(serves[-1]), 5000, packed(ENDS[family][1]), 9)
     assert ports.serves(net.path, served, NOW_NS + ports.FRESH_NS - 1)
     assert not ports.serves(net.path, served, NOW_NS + ports.FRESH_NS)
+
+
+def test_a_connect_lives_before_it_is_answered(net: Net, lookup: SocketLookup) -> None:
+    listener, waiting = listening(net, socket.AF_INET), []
+    for _ in range(4):  # more than its queue holds: the last ones are not answered
+        made = net.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setblocking(False)
+        made.bind((APP4, 0))
+        assert made.connect_ex(listener.getsockname()) == errno.EINPROGRESS
+        waiting.append(made)
+    port, listens = waiting[-1].getsockname()[1], listener.getsockname()[1]
+    key = FlowKey(Protocol.TCP, packed(APP4), port, packed(PEER4), listens)
+    assert lookup.cookie(key) == cookie(waiting[-1])
+
+
+def test_a_socket_for_both_families(net: Net, lookup: SocketLookup) -> None:
+    server = net.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    server.bind(("::", 0))
+    for anyone in (bytes(4), bytes(16)):
+        key = FlowKey(Protocol.UDP, anyone, server.getsockname()[1], anyone, 0)
+        assert lookup.cookie(key) == cookie(server)

@@ -251,3 +251,16 @@ def test_rfs_is_not_switched_where_no_queue_can_be_quiesced(bed: Bed) -> None:
     assert refused.errno == errno.EOPNOTSUPP
     assert "Operation not permitted" in refused.left
     assert not blind.write(Action.of_setting("nic", RFS, "1")).errno
+
+
+def test_what_somebody_else_wrote_is_neither_overwritten_nor_put_back(bed: Bed) -> None:
+    bed.write(XPS, "1")
+    bed.confine(2, 3)
+    bed.nic.values |= {XPS: "3", "queue-cpu:2": "1"}
+    assert bed.drifted() == {XPS: "3", "queue-cpu:2": "1"}
+    for outcome in (bed.write(XPS, "2"), bed.confine(2, 0)):
+        assert outcome.errno == errno.ESTALE
+        assert "another program set it to " in outcome.left
+    assert [each.errno for each in bed.undo()] == [errno.ESTALE] * 2
+    assert (bed.nic.values[XPS], bed.nic.values["queue-cpu:2"]) == ("3", "1")
+    assert bed.held() == {}
