@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The reader of a port's connections is reported, and a port of several workers has no rule.
+"""A port of several workers has no rule, and one of a single worker has.
 
 The server is one of ours, built as nginx is. Real ones are in tests/daemon/test_servers.py.
 """
