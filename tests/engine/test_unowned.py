@@ -98,7 +98,7 @@ KEEPS = replace(
 
 def test_kept_rfs_that_an_earlier_run_switched_off_comes_back() -> None:
     known = memory(replace(KEEPS, settings={**KEEPS.settings, "rps-flow-cnt:1": "0"}), rfs=False)
-    unowned.taken_over(known.nics["nic"].view, {"rps-flow-cnt:1": "1024"}, known, NOW_NS)
+    taken_over(known.nics["nic"].view, {"rps-flow-cnt:1": "1024"}, known, NOW_NS)
     assert asked(known) == {"rps-flow-cnt:1": "1024"}
 
 
