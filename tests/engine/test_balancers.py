@@ -11,6 +11,7 @@ import pytest
 from atfnd.engine.command import (
     AskBalancer,
     Command,
+    ConfirmBan,
     ForgetBan,
     Log,
     LookAtInterrupts,
@@ -21,11 +22,14 @@ from atfnd.engine.event import (
     BalancerRead,
     BalancersFound,
     BansEnding,
+    Event,
+    MethodDue,
+    NicAttached,
     NicLost,
+    SettingsLeftAlone,
 )
 from atfnd.engine.table.memory import Memory
-from atfnd.model import Ban, Bans, Policy, Queue
-from tests.engine.standing import like
+from atfnd.model import Ban, Bans, NicView, Policy, Queue
 from tests.values import NIC, RULE
 
 ADMINS = 90
@@ -35,6 +39,16 @@ OURS = frozenset({40, 41})
 VIEW = replace(NIC, queues=(Queue(0, 1, 40, 0, False, None), Queue(1, 2, 41, 1, False, None)))
 BANS = tuple(Ban(PID, "nic", irq) for irq in sorted(OURS))
 HELD = Bans(BANS, frozenset(), frozenset())
+
+
+def like(view: NicView) -> tuple[Event, ...]:
+    """A NIC with these facts, armed or not, with these settings left alone. How it is steered
+    follows from that."""
+    return (
+        NicAttached(view, armed=view.armed),
+        SettingsLeftAlone(view.name, view.manual),
+        MethodDue(view.name),
+    )
 
 
 class Host:
@@ -129,6 +143,22 @@ def test_bans_end_with_their_irqbalance_and_are_none_of_another(host: Host) -> N
     assert host.read(*OURS, pid=OTHER, bans=HELD) == []
     host.find(OTHER)
     assert host.read(pid=OTHER, bans=HELD)[:2] == [ForgetBan(each) for each in BANS]
+
+
+def test_what_it_was_not_heard_to_take_is_settled_by_what_it_says_now(host: Host) -> None:
+    forgotten, asked = host.read(40, bans=HELD._replace(doubtful=frozenset(BANS[1:])))
+    assert forgotten == ForgetBan(BANS[1])
+    assert asked == AskBalancer(PID, frozenset({40}), {"nic": frozenset({41})}, ())
+
+
+def test_what_another_program_frees_while_a_list_is_lifted_is_theirs(host: Host) -> None:
+    """One that was to be lifted with it is there: irqbalance did not take that."""
+    lifting = HELD._replace(doubtful=frozenset(BANS))
+    said = host.read(40, bans=lifting)
+    assert said[:2] == [ConfirmBan(BANS[0]), ForgetBan(BANS[1], theirs=True)]
+    assert not any(isinstance(each, AskBalancer) for each in said)
+    [*ended, _] = host.read(bans=lifting)  # it took it
+    assert ended == [ForgetBan(BANS[0]), ForgetBan(BANS[1])]
 
 
 def test_an_interrupt_that_a_nic_has_no_more_is_moved_again(host: Host) -> None:

@@ -36,10 +36,6 @@ def look(
     return who(after), [(follow.queue, follow.cpu) for follow in follows]
 
 
-def test_a_queue_does_not_follow_an_idle_owner_which_keeps_it() -> None:
-    assert look(owned((0, 7)), owner(7, cpu=3, used_ns=NOW_NS - 1000)) == ({0: 7}, [])
-
-
 def test_a_few_bytes_more_take_no_queue() -> None:
     before, old = owned((0, 1), (1, 2)), (owner(1, 0, load=4), owner(2, 1, load=99))
     assert look(before, *old, owner(3, 2, load=8))[0] == {0: 1, 1: 2}
