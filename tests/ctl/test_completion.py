@@ -4,7 +4,6 @@ what the programs answer to a shell: every verb and every option."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,10 +28,7 @@ def script(shell: str, program: str) -> str:
 @pytest.fixture(params=["bash", "zsh", "fish"])
 def shell(request: pytest.FixtureRequest, tmp_path: Path, daemon: Serving) -> Iterator[Terminal]:
     """That has read our completions."""
-    variables = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LANG": "C.UTF-8",
-        "HOME": str(tmp_path), "ATFND_SOCKET": str(daemon.socket),
-    }  # fmt: skip
+    variables = {"LANG": "C.UTF-8", "HOME": str(tmp_path), "ATFND_SOCKET": str(daemon.socket)}
     argv = [request.param]
     if request.param == "bash":
         for program in ("atfnd", "atfnctl"):
@@ -56,7 +52,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path, daemon: Serving) -> It
         prompt = f"set fish_greeting\nfunction fish_prompt; printf '{PROMPT} '; end\n"
         (folder / "config.fish").write_text(prompt)
     with a_terminal(tmp_path, 150, 300, **variables) as terminal:
-        terminal.run(f"exec {' '.join(argv)}")
+        terminal.run(f"PATH={Path(sys.executable).parent}:$PATH exec {' '.join(argv)}")
         yield terminal
 
 
