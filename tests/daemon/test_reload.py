@@ -16,7 +16,6 @@ from tests.daemons import EVERYTHING, OBSERVERS, Row, policy, standing
 from tests.labs import Lab
 from tests.wait import until
 
-
 BAD = "version: 1\nflows:\n  - name: everything\n    placement: leave\n    oder: strict\n"
 
 

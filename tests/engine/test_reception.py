@@ -202,37 +202,3 @@ def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
     view = known.nics["nic"].view
     known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "200000"})
     assert asked(known) == {f"{TIMEOUT}:1": "0"}
-
-
-def test_a_write_of_a_policy_before_this_one_is_given_back() -> None:
-    """It waited for a move. A loan of a move is none of ours."""
-    known = memory(replace(ARMED, settings=ZERO | {f"{TIMEOUT}:1": "7000"}))
-    wants(known, DEFERRED)
-    late = reception.due(known.nics["nic"].view, known, NOW_NS)
-    reception.afresh("nic", {}, known)
-    wants(known, Reception())
-
-    def answered(code: int = 0, *, loan: bool = False) -> dict[str, str | None]:
-        for each in late:
-            done = Outcome(replace(each, loan=loan), NOW_NS, code, None, "refused")
-            reception.written(done, known, NOW_NS)
-        return asked(known)
-
-    assert answered(loan=True) == answered(errno.EBUSY) == {}
-    assert why_not(known) == {}
-    assert answered()[f"{TIMEOUT}:1"] == "7000"
-
-
-def test_what_a_move_has_taken_away_is_not_given_back_yet() -> None:
-    """A loan made it what it was before us, and ends: then it is to be given back."""
-    known = memory()
-    wants(known, DEFERRED)
-    asked(known)
-    wants(known, Reception())
-    for each in reception.due(known.nics["nic"].view, known, NOW_NS):
-        before = "0" if each.setting == f"{TIMEOUT}:1" else TIMES[TIMEOUT]
-        done = Outcome(each, NOW_NS, 0, None, "it is already so", None, before, "0")
-        reception.written(done, known, NOW_NS)
-    view = known.nics["nic"].view
-    known.nics["nic"].view = replace(view, settings={**view.settings, f"{TIMEOUT}:1": "200000"})
-    assert asked(known) == {f"{TIMEOUT}:1": "0"}
