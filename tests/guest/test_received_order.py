@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Strict order while queues with real interrupts are received in another way, on a kernel that can
-have each: a queue follows its thread while a CPU stalls, and nothing is late. Of the other modes:
-tests/daemon/test_order_receptions.py.
+have each: a queue follows its thread while a CPU stalls, and nothing is late.
 
 Sender and daemon share a CPU that has no queue: when a move is made, the sender is not in the
 middle of a frame (tests/guest/test_hold.py says why). Two CPUs of the guest have queues: each may
@@ -38,6 +37,8 @@ LONG_S, SELDOM_S = 60.0, 0.5
 RECEPTIONS = {
     "busy": ("busy", THREAD, BUSY_THREAD),
     "deferred": ("{deferred: {timeout: 200us, polls: 10}}", TIMEOUT, "200000"),
+    "suspended": ("{suspended: {timeout: 100us, polls: 10}}", TIMEOUT, "100000"),
+    "dedicated": ("{dedicated: {pause: 100us, idle_after: 100ms}}", TIMEOUT, "100000"),
 }
 
 
