@@ -64,6 +64,24 @@ def observed(bed: Bed, app: Application) -> None:
     bed.row(app, lambda row: row["state"] == "observed", "is observed")
 
 
+@pytest.mark.parametrize(("queues", "rules"), [(4, 1), (1, 0)], ids=["one owner", "RFS"])
+def test_settings_by_hand_are_as_by_the_daemon(tmp_path: Path, queues: int, rules: int) -> None:
+    """Before the other tests: their beds have simnic for as long as the file takes."""
+    with on_simnic(tmp_path, queues=queues, table=64, rules=rules) as bed:
+        if rules:
+            set_up_arfs()
+        bed.start(arm=False)
+        before = settings(bed)
+        typed(plan(bed))
+        by_commands = settings(bed)
+        changed = {Path(each).name for each in before if by_commands[each] != before[each]}
+        assert "rps_flow_cnt" in changed
+        set_settings(before)
+        assert settings(bed) == before
+        bed.daemon.order("arm", NAME)
+        until(lambda: settings(bed) == by_commands, "the daemon has made the same", 60)
+
+
 @pytest.mark.parametrize("bed", BEDS, indirect=True, ids=["explicit", "any", "near"])
 def test_by_hand_is_as_by_the_daemon(bed: Bed) -> None:
     bed.start(arm=False)
@@ -136,20 +154,3 @@ def test_a_delete_by_hand(bed: Bed) -> None:
     app.end()
     bed.daemon.config.write_text(EVERYTHING)
     assert bed.daemon.end() == 0
-
-
-@pytest.mark.parametrize(("queues", "rules"), [(4, 1), (1, 0)], ids=["one owner", "RFS"])
-def test_settings_by_hand_are_as_by_the_daemon(tmp_path: Path, queues: int, rules: int) -> None:
-    with on_simnic(tmp_path, queues=queues, table=64, rules=rules) as bed:
-        if rules:
-            set_up_arfs()
-        bed.start(arm=False)
-        before = settings(bed)
-        typed(plan(bed))
-        by_commands = settings(bed)
-        changed = {Path(each).name for each in before if by_commands[each] != before[each]}
-        assert "rps_flow_cnt" in changed
-        set_settings(before)
-        assert settings(bed) == before
-        bed.daemon.order("arm", NAME)
-        until(lambda: settings(bed) == by_commands, "the daemon has made the same", 60)
