@@ -128,8 +128,10 @@ def _run(tree: Tree, name: str) -> Tried:
 def _share(tree: Tree) -> None:
     archive = ["git", "archive", "-o", str(tree.shared / "source.tar"), "HEAD"]
     subprocess.run(archive, cwd=ROOT, check=True)
-    for file in [*INSIDE.iterdir(), ROOT / "tests/talker.py"]:
-        shutil.copy(file, tree.shared)
+    shutil.copytree(INSIDE, tree.shared, dirs_exist_ok=True)
+    (tree.shared / "tests").mkdir(exist_ok=True)
+    for name in ("talker.py", "wait.py"):
+        shutil.copy(ROOT / "tests" / name, tree.shared / "tests")
 
 
 def _share_release(tree: Tree) -> None:
