@@ -29,10 +29,10 @@ class Bench(NamedTuple):
     run: Callable[[int], Report]
     claim: str
     bed: str = "lab NIC"
-    minutes: int | None = None
+    minutes: int = 0
 
 
-def _of_papers(name: str, claim: str, minutes: int | None = None) -> Bench:
+def _of_papers(name: str, claim: str, minutes: int) -> Bench:
     return Bench(partial(kept.of_papers, name), claim, "guest", minutes)
 
 
@@ -70,8 +70,7 @@ def _listed() -> str:
     for title, benches in GROUPS.items():
         lines += ["", f"{title}:"]
         for name, each in benches.items():
-            minutes = f"{each.minutes} min" if each.minutes else "–"
-            lines += [f"  {name:<18}{each.claim:<49}{each.bed:<8}{minutes:>8}"]
+            lines += [f"  {name:<18}{each.claim:<49}{each.bed:<8}{each.minutes:>4} min"]
     return "\n".join(lines)
 
 

@@ -46,7 +46,7 @@ class Ran:
 
     name: str
     code: int
-    took_s: float
+    took_s: float | None
     closing: list[str] = field(default_factory=list)
 
 
@@ -83,7 +83,7 @@ def tier(name: str) -> list[Ran]:
     files = [str(file_of(stem)) for stem in sorted(ALONE) if stem != GUEST]
     done = [beside, ran("alone", [*words, selected, *files])]
     if quick:
-        done.insert(0, Ran("lint", meanwhile.returncode, 0.0))
+        done.insert(0, Ran("lint", meanwhile.returncode, None))
     if not quick:
         two = TWO if name == "rest" else ()
         done += [ran("in the guest", [*words, selected, "-rP", *two, str(file_of(GUEST))])]
@@ -135,7 +135,8 @@ def main() -> int:
     for each in done:
         for line in each.closing:
             print(line)
-        print(f"{each.name}: {'failed' if each.code else 'passed'}, {each.took_s:.0f} s")
+        took = "" if each.took_s is None else f", {each.took_s:.0f} s"
+        print(f"{each.name}: {'failed' if each.code else 'passed'}{took}")
     return 1 if any(each.code for each in done) else 0
 
 

@@ -45,9 +45,8 @@ FULL = {
     "test_top": "minutes at a terminal",
     "test_typed_commands": "a hundred commands of the documents",
 }
-# Faults in moves that the proof must see; benches, each of which runs a little; a machine of theirs
-# that is bound to one version of QEMU; what needs a CPU that nobody else uses; and the guest's test
-# driver by itself: it seldom changes, and what uses it in the other files would fail.
+# Faults in moves that the proof must see, benches, what is bound to one QEMU or needs a CPU that
+# nobody else uses, and the guest's test driver by itself: what uses it would fail, too.
 DEMAND = (
     "test_bench_harness",
     "test_bench_ordering",

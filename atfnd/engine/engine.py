@@ -882,11 +882,10 @@ class Engine:
     def _setting_written(self, outcome: Outcome, now_ns: int) -> None:
         action, known = outcome.action, self.memory.nics[outcome.action.nic]
         name, value = action.setting or "", action.value or "0"
-        was_asked = name in known.settings.asked
         if not known.settings.written(outcome, known.view, now_ns):
             return
         known.view = replace(known.view, settings={**known.view.settings, name: value})
-        if was_asked and unowned.switched(action, self.memory, now_ns):
+        if unowned.switched(action, self.memory, now_ns):
             self._know_rfs(known.view)
             if value == "0":
                 follow.unhindered(action.nic, self.memory)

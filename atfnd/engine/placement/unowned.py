@@ -155,7 +155,7 @@ def hands_on(nic: NicView, memory: Memory) -> dict[int, int] | None:
 
 
 def switched(action: Action, memory: Memory, now_ns: int) -> bool:
-    """This is done, as it was asked for. True: RFS of a queue was switched."""
+    """This is done, whoever asked for it. True: RFS of a queue was switched."""
     name, _, number = (action.setting or "").partition(":")
     if name != RFS_FLOWS:
         return False
